@@ -1,0 +1,190 @@
+/*
+ * config.h - the whole configuration, checked, in one read-only struct.
+ *
+ * Made once at start and never changed: any thread may read it without a lock.
+ * All strings belong to the config.
+ */
+#ifndef IDEMSINK_CORE_CONFIG_H
+#define IDEMSINK_CORE_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/err.h"
+
+struct config_list {
+    char **items;
+    size_t n;
+};
+
+struct config_pair {
+    char *name, *value;
+};
+struct config_pairs {
+    struct config_pair *items;
+    size_t n;
+};
+
+enum config_on_bad { ON_BAD_STOP, ON_BAD_SKIP };
+enum config_tombstone { TOMBSTONE_SKIP, TOMBSTONE_DEAD_LETTER };
+enum config_conflict { CONFLICT_OFF, CONFLICT_COUNT, CONFLICT_DEAD_LETTER };
+enum config_format { FORMAT_JSON };
+enum config_write { WRITE_UPSERT, WRITE_INSERT, WRITE_AUTO };
+enum config_log_level { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARN, CONFIG_LOG_ERROR };
+enum config_log_format { CONFIG_LOG_JSON, CONFIG_LOG_TEXT };
+
+enum config_invalidate_mode { INVALIDATE_PUBSUB, INVALIDATE_UNLINK, INVALIDATE_MONSQLIZE };
+enum config_publish_on { PUBLISH_ALWAYS, PUBLISH_INSERTED };
+enum config_delivery { DELIVERY_BEST_EFFORT, DELIVERY_BEFORE_COMMIT };
+
+struct config_invalidate {
+    uint32_t index; /* counted through all routes */
+    enum config_invalidate_mode mode;
+    char *channel;           /* pubsub: a template; monsqlize: default monsqlize:cache:invalidate */
+    char *payload;           /* pubsub: a JSON template */
+    struct config_list keys; /* unlink, monsqlize: key templates */
+    int64_t flavor;          /* monsqlize: 1 or 3 */
+    bool patterns; /* monsqlize: send the collection's pattern (default true for flavor 1, false for
+                      3) */
+    bool bookmarks; /* monsqlize, flavor 3: also the bookmark pattern */
+    bool receivers_echo_safe;
+    enum config_publish_on publish_on;
+    enum config_delivery delivery;
+    int64_t coalesce_ms, repeat_after_ms; /* 0: off */
+};
+
+struct config_dedup {
+    struct config_list key; /* sources */
+    struct config_list
+        fields;   /* document paths of the parts, same count; empty when into is "_id". Filled in by
+                   * config: the given ones, else each value path's place in the document */
+    bool into_id; /* dedup.into = "_id" */
+    enum config_conflict conflict;
+    char *conflict_field; /* where the payload hash is stored */
+};
+
+struct config_route {
+    char *name;                /* for metrics and logs; default: the collection */
+    struct config_list topics; /* names, or one "^regex" */
+    char *database, *collection;
+    char *order_by; /* a source, "@partition" or "@dedup" */
+    enum config_format format;
+    enum config_write write;
+    enum config_tombstone tombstone;
+    bool ensure_index; /* make a missing dedup index at start */
+    bool trust_index;  /* no right to list indexes: go on without the proof */
+    struct config_dedup dedup;
+    struct config_pairs types; /* payload path -> type name */
+    struct config_list include, exclude;
+    struct config_pairs rename; /* payload path -> path */
+    struct config_pairs set; /* document path -> JSON text of a constant, or "@source" / path source
+                                (see set syntax in docs) */
+    char *under;             /* "" when off */
+    char *source_fields;     /* field name of the sub-document; "" when off */
+    struct config_invalidate *invalidate;
+    size_t n_invalidate;
+};
+
+struct config {
+    struct {
+        char *brokers, *group, *instance_id; /* instance_id "" when off */
+        char *client_id;
+        struct config_pairs properties; /* for librdkafka */
+    } kafka;
+    struct {
+        char *uri;           /* secret */
+        char *write_concern; /* "majority", or a number or tag as text */
+        bool journal;
+        int64_t server_selection_timeout_ms, connect_timeout_ms, socket_timeout_ms,
+            write_timeout_ms;
+    } mongo;
+    struct {
+        char *uri; /* "" when there is no Redis; secret */
+        int64_t timeout_ms;
+        int64_t max_pending;            /* invalidation targets kept while Redis is away */
+        int64_t before_commit_limit_ms; /* 0: without limit */
+        char *instance_id; /* monsqlize; "" : INSTANCE_ID, POD_NAME, HOSTNAME, else made up */
+    } redis;
+    struct {
+        int64_t threads, batch, run_max, linger_ms, max_records, max_bytes, drain_timeout_ms,
+            commit_interval_ms;
+    } worker;
+    struct {
+        int64_t first_ms, max_ms;
+    } retry;
+    struct {
+        char *topic; /* "" when there is none */
+        enum config_on_bad on_bad_record;
+    } dead_letter;
+    struct {
+        char *listen; /* "" : off */
+    } http;
+    struct {
+        enum config_log_level level;
+        enum config_log_format format;
+    } log;
+    struct config_route *routes;
+    size_t n_routes;
+};
+
+/*
+ * name is for messages: "name:12:3: worker.threads: 0 is below the minimum 1".
+ * Reports the first mistake; never guesses, never ignores an unknown key.
+ * overrides: "key=value" texts of --set, applied before checking ("worker.threads=8",
+ * "route.0.collection=a.b" or "route.NAME.collection=..."); the value is TOML, or a bare word taken
+ * as a string. env: looks up an environment variable for ${NAME}; NULL for none set.
+ */
+struct config_input {
+    const char *name;
+    struct slice text;
+    const char *const *overrides;
+    size_t n_overrides;
+    const char *(*env)(const char *name);
+};
+struct config *config_parse(const struct config_input *in, struct err *e) MUST_CHECK;
+void config_free(struct config *c); /* NULL is fine */
+
+/*
+ * One line per key is the only place where a key exists: parser, default, bounds, `idemsink check`,
+ * the commented config/idemsink.toml and docs/configuration.md are all made from it or tested
+ * against it.
+ */
+enum config_type {
+    CONFIG_BOOL,
+    CONFIG_INT,
+    CONFIG_DURATION, /* "5ms" "8s" "1m" "1h"; stored in ms */
+    CONFIG_BYTES,    /* "64MiB" "1kB" */
+    CONFIG_STRING,
+    CONFIG_ENUM,
+    CONFIG_LIST, /* of strings */
+    CONFIG_PAIRS /* a table of free names */
+};
+enum { CONFIG_REQUIRED = 1, CONFIG_SECRET = 2 };
+struct config_key {
+    const char *name; /* "worker.threads", "route.collection", "route.invalidate.mode" */
+    enum config_type type;
+    size_t field;         /* offsetof in its struct */
+    const char *fallback; /* as written in TOML, without quotes for strings; NULL: none */
+    int64_t min, max;     /* int, duration (ms), bytes; a list's least and most entries */
+    const char *choices;  /* enum: "a|b|c", in the order of the C enum */
+    unsigned flags;
+    const char *help; /* one sentence; what, not how */
+};
+extern const struct config_key config_keys[];
+extern const size_t config_keys_count;
+
+/* The effective configuration as TOML with every secret as "***" and passwords out of URIs. */
+void config_print(const struct config *c, struct buf *out);
+
+/* "mongodb://u:p@h/" -> "mongodb://u:***@h/". Appends to out. */
+void config_redact_uri(const char *uri, struct buf *out);
+
+/* Index of the route of this topic: an exact name first, then a regex; -1 when none has it. */
+int config_route_of(const struct config *c, const char *topic);
+
+/* Does any route have invalidations / one with before_commit? */
+bool config_has_invalidations(const struct config *c);
+
+#endif

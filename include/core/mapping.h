@@ -1,0 +1,72 @@
+/*
+ * mapping.h - from a record to the idempotent write it asks for. Needs no server.
+ *
+ * One mapping per route, made at start, read only afterwards: any thread may use it.
+ */
+#ifndef IDEMSINK_CORE_MAPPING_H
+#define IDEMSINK_CORE_MAPPING_H
+
+#include <bson/bson.h>
+
+#include "base/err.h"
+#include "core/config.h"
+#include "core/invalidation.h"
+#include "core/record.h"
+
+struct mapping;
+
+enum write_kind {
+    WRITE_KIND_UPSERT, /* updateOne(filter, {$setOnInsert: document}, upsert) */
+    WRITE_KIND_INSERT  /* the document has top-level names that $setOnInsert would read as paths or
+                          refuse */
+};
+
+/*
+ * One idempotent write. Owns both documents until write_op_clear(). Pointers, not
+ * values: bson_t asks for 128-byte alignment, which malloc() does not give.
+ */
+struct write_op {
+    enum write_kind kind;
+    bson_t *filter;   /* equality on exactly the dedup index's fields; canonical: equal keys, equal
+                       * bytes   (except numbers of different types, which the index settles) */
+    bson_t *document; /* UPSERT: without _id when that is the dedup key (the filter brings it).
+                         INSERT: whole */
+    bool has_effects; /* counters or sequences: needs a transaction (none yet) */
+    const void *lane; /* operations of one lane must be applied in order; only compared */
+};
+void write_op_clear(struct write_op *op);
+
+/* What a mapping must know that is not in its route. */
+struct mapping_env {
+    const char *instance_id; /* monsqlize's sender; unique to this process */
+};
+
+/* route and env's texts stay borrowed. ERR_CONFIG: a template or source can't be understood. */
+struct mapping *mapping_new(const struct config_route *route, const struct mapping_env *env,
+                            struct err *e) MUST_CHECK;
+void mapping_free(struct mapping *m);
+
+/*
+ * Sets r->order_space, order_key (and order_owned), order_hash. Parses the payload only where the
+ * ordering key needs it, and leaves what it parsed in r->json. Cannot fail: without a usable key it
+ * is ORDER_NONE, and mapping_build() will say why.
+ */
+void mapping_order(const struct mapping *m, struct record *r);
+
+enum mapping_verdict {
+    MAPPING_WRITE,   /* *out is filled */
+    MAPPING_SKIP,    /* a rule of the operator: a tombstone with tombstone = "skip" */
+    MAPPING_REJECTED /* record_reject() was called */
+};
+enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, struct write_op *out);
+
+/* Adds what is to be told after r's write. Never fails: a target whose template can't be filled
+ * (missing or non-scalar value, a '*' coming from data in a pattern) is left out and counted in
+ * *skipped. inserted: the document is new. */
+void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
+                           struct invalidation_list *out, size_t *skipped);
+
+/* For verify: the filter of a stored document, from its dedup fields. false: they are not there. */
+bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter);
+
+#endif

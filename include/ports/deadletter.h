@@ -1,0 +1,26 @@
+/*
+ * deadletter.h - where records go that can never be stored.
+ */
+#ifndef IDEMSINK_PORTS_DEADLETTER_H
+#define IDEMSINK_PORTS_DEADLETTER_H
+
+#include "base/err.h"
+#include "core/record.h"
+
+struct deadletter_ops {
+    /*
+     * Sends the n records (each with its rejection) and returns when the fate of each is known,
+     * which is bounded by the producer's message time-out. ok[i]: acknowledged by all in-sync
+     * replicas. Any worker thread, several at once. When some are not ok, *e says why (the first
+     * reason) and the result is false; these may be sent again later.
+     */
+    bool (*send)(void *self, struct record *const *records, size_t n, bool *ok, struct err *e);
+};
+
+/* ops == NULL: there is no dead-letter topic. */
+struct deadletter {
+    const struct deadletter_ops *ops;
+    void *self;
+};
+
+#endif

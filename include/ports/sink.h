@@ -1,0 +1,34 @@
+/*
+ * sink.h - what a worker needs from a database.
+ *
+ * The MongoDB sink implements it for production, tests/fakes for everything
+ * that does not need a server.
+ */
+#ifndef IDEMSINK_PORTS_SINK_H
+#define IDEMSINK_PORTS_SINK_H
+
+#include "base/err.h"
+#include "core/mapping.h"
+#include "core/outcome.h"
+
+struct sink_ops {
+    /* One session per worker thread; never shared. NULL never: connecting happens in write(). */
+    void *(*open)(void *sink);
+    void (*close)(void *session);
+
+    /*
+     * Writes n operations of one route, those of one lane in the order given. Every operation gets
+     * a result (INSERTED, DUPLICATE, LATER, UNKNOWN or NEVER): a lost connection is n times
+     * UNKNOWN, not a second way of failing. Returns within the configured time-outs. The results
+     * belong to the session until the next call.
+     */
+    const struct outcome *(*write)(void *session, uint32_t route, const struct write_op *ops,
+                                   size_t n);
+};
+
+struct sink {
+    const struct sink_ops *ops;
+    void *self;
+};
+
+#endif

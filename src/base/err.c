@@ -1,0 +1,39 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool err_set(struct err *e, enum err_kind kind, int code, const char *fmt, ...)
+{
+    char text[ERR_TEXT_MAX]; /* the arguments may point into e->text */
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    e->kind = kind;
+    e->code = code;
+    memcpy(e->text, text, sizeof text);
+    return false;
+}
+
+bool err_wrap(struct err *e, const char *what)
+{
+    return err_set(e, e->kind, e->code, "%s: %s", what, e->text);
+}
+
+const char *err_kind_name(enum err_kind kind)
+{
+    static const char *const names[] = {"none", "input", "transient", "config", "auth", "bug"};
+
+    return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
+}
+
+void must_failed(const char *file, int line, const char *cond)
+{
+    fprintf(stderr, "idemsink: a promise of the program itself is broken: %s:%d: %s\n", file, line,
+            cond);
+    abort();
+}
