@@ -29,7 +29,9 @@ void *mem_grow(void *old, size_t n, size_t size)
 {
     if (size != 0 && n > SIZE_MAX / size)
         return checked(NULL);
-    return checked(realloc(old, n * size ? n * size : 1));
+    size_t bytes = n * size;
+
+    return checked(realloc(old, bytes > 0 ? bytes : 1));
 }
 
 char *mem_text(const char *s)
