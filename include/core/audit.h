@@ -1,0 +1,58 @@
+/*
+ * audit.h - the books of `idemsink verify`: what the topics ask for against
+ * what the collections hold. Pure; brought together by cli/cmd_verify.c.
+ *
+ *   audit_expect()  for every record that asks for a document, in the order of each partition
+ *   audit_dead()    for every dead letter of such a record
+ *   audit_stored()  for every document
+ *   audit_finish()  what is missing
+ *
+ * Memory: AUDIT_ENTRY_BYTES per slot of an open hash that is at most 3/4 full and doubles: 10
+ * million dedup keys need 2^24 slots, about 0.7 GB. Keys and contents are compared by hash (128 and
+ * 64 bits): a false match has a chance of about 10^-19 per pair of contents.
+ */
+#ifndef IDEMSINK_CORE_AUDIT_H
+#define IDEMSINK_CORE_AUDIT_H
+
+#include <bson/bson.h>
+
+#include "base/err.h"
+#include "core/record.h"
+
+enum { AUDIT_ENTRY_BYTES = 40 };
+
+struct audit;
+
+/* max_bytes: where the table stops growing with an error. */
+struct audit *audit_new(size_t max_bytes);
+void audit_free(struct audit *a);
+
+/*
+ * r asks for document under key (its filter). The first one of a key says what must be stored. One
+ * with other content counts as the same event; from another lane its content is as right, since
+ * lanes have no order among each other. False: the table is full (ERR_CONFIG).
+ */
+bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
+                  const bson_t *document, struct err *e) MUST_CHECK;
+
+/* A dead letter names this record, which asks for key: its document need not be there. */
+void audit_dead(struct audit *a, uint32_t route, const bson_t *key);
+
+enum audit_verdict { AUDIT_RIGHT, AUDIT_DIFFERENT, AUDIT_EXTRA, AUDIT_DOUBLE };
+
+/* A document that is there. The names of top-level fields may stand in any order, `_id` is not
+ * compared (the server makes it, or the key is in it). */
+enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *key,
+                                const bson_t *document);
+
+struct audit_books {
+    uint64_t records, distinct; /* that asked for a document; dedup keys among them */
+    uint64_t right, different, extra, doubled; /* documents */
+    uint64_t dead, missing;                    /* dedup keys without a document */
+};
+
+/* each: called for the first max missing ones with the place of their first record. */
+typedef void audit_missing_fn(void *ctx, uint32_t slot, int64_t offset);
+struct audit_books audit_finish(struct audit *a, size_t max, audit_missing_fn *each, void *ctx);
+
+#endif

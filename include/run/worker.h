@@ -1,0 +1,41 @@
+/*
+ * worker.h - takes batches from the pipeline, writes them, and sends every
+ * record on its one way out.
+ *
+ * A worker thread owns its sink session and its buffers. Everything in struct
+ * worker_shared is read only, or safe from any thread by its own contract.
+ */
+#ifndef IDEMSINK_RUN_WORKER_H
+#define IDEMSINK_RUN_WORKER_H
+
+#include <stdatomic.h>
+
+#include "core/config.h"
+#include "core/mapping.h"
+#include "ports/deadletter.h"
+#include "ports/sink.h"
+#include "run/notifier.h"
+#include "run/pipeline.h"
+#include "run/run_metrics.h"
+#include "run/stop.h"
+
+struct worker_shared {
+    const struct config *config;
+    struct mapping *const *mappings; /* by route */
+    struct pipeline *pipeline;
+    struct sink sink;
+    struct deadletter deadletter;
+    struct notifier *notifier; /* NULL: nothing is told to anybody */
+    struct run_metrics *metrics;
+    struct stop *stop;
+    _Atomic int64_t
+        dead_letters_at_ms; /* monotonic: not before this is the dead-letter topic tried again */
+    _Atomic int blocked; /* enum retry_class of the last batch that could not be written, RETRY_NONE
+                            when the last could */
+};
+
+/* The thread's function; arg is a struct worker_shared *. Ends when pipeline_take() says so.
+ * Returns NULL. */
+void *worker_main(void *arg);
+
+#endif

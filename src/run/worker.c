@@ -1,0 +1,297 @@
+/*
+ * Each record of a batch leaves it on exactly one of three ways: deferred into
+ * its lane; dead-lettered and settled; or finished and settled, by way of the
+ * notifier when somebody wants to be told.
+ *
+ * Order inside a lane: records of one lane are adjacent and in order in a batch,
+ * the sink keeps that order and reports LATER for what stands behind a record
+ * that failed for now. So whatever is deferred is a tail of its run.
+ */
+#include "run/worker.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "core/retry.h"
+
+struct worker {
+    struct worker_shared *shared;
+    void *session;
+    size_t cap;
+    size_t n; /* records of the batch */
+    struct record **records;
+    struct record **dead, **later, **finished;
+    size_t n_dead, n_later;
+    struct write_op *ops;
+    size_t *op_record; /* ops[i] is records[op_record[i]] */
+    size_t n_ops;
+    struct settled *done;
+    size_t n_done;
+    bool *sent;
+};
+
+static void worker_init(struct worker *w, struct worker_shared *shared)
+{
+    size_t cap = (size_t)shared->config->worker.batch;
+
+    *w = (struct worker){.shared = shared, .cap = cap};
+    w->session = shared->sink.ops->open(shared->sink.self);
+    w->records = mem_array(cap, sizeof(struct record *));
+    w->dead = mem_array(cap, sizeof(struct record *));
+    w->later = mem_array(cap, sizeof(struct record *));
+    w->finished = mem_array(cap, sizeof(struct record *));
+    w->ops = mem_array(cap, sizeof *w->ops);
+    w->op_record = mem_array(cap, sizeof *w->op_record);
+    w->done = mem_array(cap, sizeof *w->done);
+    w->sent = mem_array(cap, sizeof *w->sent);
+}
+
+static void worker_clear(struct worker *w)
+{
+    w->shared->sink.ops->close(w->session);
+    mem_free(w->records);
+    mem_free(w->dead);
+    mem_free(w->later);
+    mem_free(w->finished);
+    mem_free(w->ops);
+    mem_free(w->op_record);
+    mem_free(w->done);
+    mem_free(w->sent);
+}
+
+static void add_done(struct worker *w, struct record *r, enum pipeline_outcome outcome)
+{
+    r->duplicate = outcome == PIPELINE_DUPLICATE;
+    w->done[w->n_done].record = r;
+    w->done[w->n_done].outcome = outcome;
+    w->n_done++;
+}
+
+static void batch_map(struct worker *w, const struct mapping *mapping)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        struct record *r = w->records[i];
+        struct write_op *op = &w->ops[w->n_ops];
+
+        if (r->rejected.reason != REASON_NONE) { /* judged before; its dead letter was not taken */
+            w->dead[w->n_dead++] = r;
+            continue;
+        }
+        *op = (struct write_op){0};
+        switch (mapping_build(mapping, r, op)) {
+        case MAPPING_WRITE:
+            op->lane = r->lane;
+            w->op_record[w->n_ops++] = i;
+            break;
+        case MAPPING_SKIP:
+            add_done(w, r, PIPELINE_SKIPPED);
+            break;
+        case MAPPING_REJECTED:
+            w->dead[w->n_dead++] = r;
+            break;
+        }
+    }
+}
+
+static void log_retry(const struct record *r, const struct outcome *o)
+{
+    static struct log_limit limit;
+    int64_t held_back;
+
+    if (log_limit_pass(&limit, 5000, &held_back))
+        log_warn("write not acknowledged, will be sent again",
+                 LOG_TEXT("class", retry_class_name(o->retry)), LOG_INT("code", o->code),
+                 LOG_TEXT("error", o->text), LOG_TEXT("topic", r->topic),
+                 LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
+                 LOG_INT("attempts", r->attempts + 1), LOG_INT("like_this_not_logged", held_back));
+}
+
+static void batch_write(struct worker *w, uint32_t route)
+{
+    const struct route_metrics *m = &w->shared->metrics->routes[route];
+    int64_t start_us = clock_mono_us();
+    enum retry_class blocked = RETRY_NONE;
+    const struct outcome *outcomes;
+
+    if (w->n_ops == 0)
+        return;
+    outcomes = w->shared->sink.ops->write(w->session, route, w->ops, w->n_ops);
+    metric_observe(m->batch_records, (double)w->n_ops);
+    metric_observe(m->batch_seconds, (double)(clock_mono_us() - start_us) / 1e6);
+    for (size_t i = 0; i < w->n_ops; i++) {
+        struct record *r = w->records[w->op_record[i]];
+        const struct outcome *o = &outcomes[i];
+
+        if (o->fate == FATE_INSERTED) {
+            add_done(w, r, PIPELINE_INSERTED);
+        } else if (o->fate == FATE_DUPLICATE) {
+            add_done(w, r, PIPELINE_DUPLICATE);
+        } else if (o->fate == FATE_NEVER) {
+            record_reject(r, o->reason, o->code, "%s", o->text ? o->text : "refused by the server");
+            w->dead[w->n_dead++] = r;
+        } else {
+            metric_add(w->shared->metrics->retries[o->retry], 1);
+            if (o->fate == FATE_UNKNOWN && blocked == RETRY_NONE) {
+                blocked = o->retry;
+                log_retry(r, o);
+            }
+            w->later[w->n_later++] = r;
+        }
+    }
+    atomic_store_explicit(&w->shared->blocked, (int)blocked, memory_order_relaxed);
+}
+
+static void log_bad_record(const struct record *r, const char *what)
+{
+    static struct log_limit limit;
+    int64_t held_back;
+
+    if (log_limit_pass(&limit, 1000, &held_back))
+        log_warn(what, LOG_TEXT("reason", reason_name(r->rejected.reason)),
+                 LOG_TEXT("error", r->rejected.text), LOG_TEXT("topic", r->topic),
+                 LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
+                 LOG_INT("like_this_not_logged", held_back));
+}
+
+/* Without a dead-letter topic: skip when the operator wrote that down, else stop before harm is
+ * done. */
+static void batch_bad_without_topic(struct worker *w)
+{
+    if (w->shared->config->dead_letter.on_bad_record == ON_BAD_SKIP) {
+        for (size_t i = 0; i < w->n_dead; i++) {
+            log_bad_record(w->dead[i], "bad record skipped");
+            metric_add(w->shared->metrics->dead_letters[w->dead[i]->rejected.reason], 1);
+            add_done(w, w->dead[i], PIPELINE_SKIPPED);
+        }
+        return;
+    }
+    struct err e;
+    const struct record *r = w->dead[0];
+    (void)err_set(
+        &e, ERR_CONFIG, 0,
+        "%s partition %d offset %lld: %s: %s; there is no dead-letter topic, so the record stays "
+        "uncommitted "
+        "(set dead_letter.topic, or dead_letter.on_bad_record = \"skip\" to drop such records)",
+        r->topic, (int)r->partition, (long long)r->offset, reason_name(r->rejected.reason),
+        r->rejected.text);
+    stop_ask(w->shared->stop, &e);
+    for (size_t i = 0; i < w->n_dead; i++)
+        w->later[w->n_later++] = w->dead[i];
+}
+
+static void dead_letters_failed(struct worker *w, const struct err *e)
+{
+    static struct log_limit limit;
+    const struct record *r = w->dead[0];
+    int64_t wait_ms =
+        w->shared->config->retry.first_ms * ((int64_t)1 << (r->attempts < 16 ? r->attempts : 16));
+
+    if (wait_ms > w->shared->config->retry.max_ms)
+        wait_ms = w->shared->config->retry.max_ms;
+    atomic_store(&w->shared->dead_letters_at_ms, clock_mono_ms() + wait_ms);
+    if (log_limit_pass(&limit, 5000, NULL))
+        log_error("dead letter not acknowledged, will be sent again; its partition is not "
+                  "committed past it",
+                  LOG_TEXT("dead_letter_topic", w->shared->config->dead_letter.topic),
+                  LOG_TEXT("error", e->text), LOG_TEXT("topic", r->topic),
+                  LOG_INT("partition", r->partition), LOG_INT("offset", r->offset));
+}
+
+/*
+ * While the dead-letter topic doesn't answer, a worker that tries it loses the producer's time-out
+ * on every batch with a bad record in it: so only one tries, now and then, and the others put
+ * theirs back at once.
+ */
+static void batch_dead_letters(struct worker *w)
+{
+    struct err e;
+
+    if (w->n_dead == 0)
+        return;
+    if (w->shared->deadletter.ops == NULL) {
+        batch_bad_without_topic(w);
+        return;
+    }
+    memset(w->sent, 0, w->n_dead * sizeof *w->sent);
+    if (clock_mono_ms() >= atomic_load(&w->shared->dead_letters_at_ms) &&
+        !w->shared->deadletter.ops->send(w->shared->deadletter.self, w->dead, w->n_dead, w->sent,
+                                         &e))
+        dead_letters_failed(w, &e);
+    for (size_t i = 0; i < w->n_dead; i++) {
+        struct record *r = w->dead[i];
+
+        if (w->sent[i]) {
+            metric_add(w->shared->metrics->dead_letters[r->rejected.reason], 1);
+            log_bad_record(r, "record dead-lettered");
+            add_done(w, r, PIPELINE_DEAD);
+        } else {
+            metric_add(w->shared->metrics->retries[RETRY_DEAD_LETTER], 1);
+            w->later[w->n_later++] = r;
+        }
+    }
+}
+
+/* All of a batch wait for the same time, so that they come back as one batch. */
+static void batch_defer(struct worker *w)
+{
+    struct retry_policy policy = {.first_ms = w->shared->config->retry.first_ms,
+                                  .max_ms = w->shared->config->retry.max_ms};
+    uint32_t random = 0, attempts = 1;
+
+    if (w->n_later == 0)
+        return;
+    for (size_t i = 0; i < w->n_later; i++)
+        attempts = w->later[i]->attempts + 1 > attempts ? w->later[i]->attempts + 1 : attempts;
+    (void)getrandom(&random, sizeof random, GRND_NONBLOCK);
+    pipeline_defer(w->shared->pipeline, w->later, w->n_later,
+                   retry_wait_ms(&policy, attempts, random));
+}
+
+/* The lanes go on; then whoever wants to be told is told, and the offsets are settled. */
+static void batch_finish(struct worker *w, uint32_t route)
+{
+    if (w->n_done == 0)
+        return;
+    for (size_t i = 0; i < w->n_done; i++) {
+        w->finished[i] = w->done[i].record;
+        metric_add(w->shared->metrics->routes[route].outcomes[w->done[i].outcome], 1);
+    }
+    pipeline_finish(w->shared->pipeline, w->finished, w->n_done);
+    if (w->shared->notifier)
+        notifier_push(w->shared->notifier, w->shared->mappings[route], route, w->done, w->n_done);
+    else
+        pipeline_settle(w->shared->pipeline, w->done, w->n_done);
+    w->n_done = 0;
+}
+
+static void batch_run(struct worker *w)
+{
+    uint32_t route = w->records[0]->route;
+
+    w->n_dead = w->n_later = w->n_done = w->n_ops = 0;
+    batch_map(w, w->shared->mappings[route]);
+    batch_write(w, route);
+    for (size_t i = 0; i < w->n_ops; i++)
+        write_op_clear(&w->ops[i]);
+    batch_finish(w, route); /* the good ones don't wait for the dead-letter topic */
+    batch_dead_letters(w);
+    batch_finish(w, route);
+    batch_defer(w);
+}
+
+void *worker_main(void *arg)
+{
+    struct worker w;
+    struct worker_shared *shared = arg;
+    size_t max_bytes = (size_t)shared->config->worker.max_bytes / 4;
+
+    worker_init(&w, shared);
+    while ((w.n = pipeline_take(shared->pipeline, w.records, w.cap, max_bytes,
+                                shared->config->worker.linger_ms)) > 0)
+        batch_run(&w);
+    worker_clear(&w);
+    return NULL;
+}

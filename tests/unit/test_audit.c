@@ -1,0 +1,134 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/audit.h"
+
+static struct err e;
+
+static bool expect(struct audit *a, uint64_t lane, int id, const char *content, int64_t offset)
+{
+    struct record r = {.order_hash = lane << 48, .offset = offset, .slot = 3};
+    bson_t *key = BCON_NEW("id", BCON_INT32(id));
+    bson_t *document = BCON_NEW("id", BCON_INT32(id), "v", content);
+    bool ok = audit_expect(a, &r, key, document, &e);
+
+    bson_destroy(key);
+    bson_destroy(document);
+    return ok;
+}
+
+static enum audit_verdict stored(struct audit *a, int id, const char *content)
+{
+    bson_t *key = BCON_NEW("id", BCON_INT32(id));
+    bson_t *document = BCON_NEW("_id", BCON_INT32(77), "v", content, "id", BCON_INT32(id));
+    enum audit_verdict v = audit_stored(a, 0, key, document);
+
+    bson_destroy(key);
+    bson_destroy(document);
+    return v;
+}
+
+static void dead(struct audit *a, int id)
+{
+    bson_t *key = BCON_NEW("id", BCON_INT32(id));
+
+    audit_dead(a, 0, key);
+    bson_destroy(key);
+}
+
+static void remember(void *ctx, uint32_t slot, int64_t offset)
+{
+    assert_int_equal(slot, 3);
+    *(int64_t *)ctx = offset;
+}
+
+static void balanced_books(void **state)
+{
+    struct audit *a = audit_new(1 << 20);
+    int64_t missing = -1;
+
+    (void)state;
+    assert_true(expect(a, 1, 1, "first", 10));
+    assert_true(expect(a, 1, 1, "first", 11));
+    assert_true(expect(a, 1, 2, "x", 12));
+    assert_int_equal(stored(a, 1, "first"), AUDIT_RIGHT);
+    dead(a, 2);
+    struct audit_books b = audit_finish(a, 10, remember, &missing);
+    assert_int_equal(b.records, 3);
+    assert_int_equal(b.distinct, 2);
+    assert_int_equal(b.right, 1);
+    assert_int_equal(b.dead, 1);
+    assert_int_equal(b.missing, 0);
+    assert_int_equal(missing, -1);
+    audit_free(a);
+}
+
+static void every_kind_of_fault(void **state)
+{
+    struct audit *a = audit_new(1 << 20);
+    int64_t missing = -1;
+
+    (void)state;
+    assert_true(expect(a, 1, 1, "first", 10));
+    assert_true(expect(a, 1, 1, "second of the same lane", 11));
+    assert_true(expect(a, 1, 2, "x", 12));
+    assert_int_equal(stored(a, 1, "second of the same lane"), AUDIT_DIFFERENT);
+    assert_int_equal(stored(a, 1, "first"), AUDIT_DOUBLE);
+    assert_int_equal(stored(a, 9, "nobody asked"), AUDIT_EXTRA);
+    struct audit_books b = audit_finish(a, 10, remember, &missing);
+    assert_int_equal(b.different, 1);
+    assert_int_equal(b.doubled, 1);
+    assert_int_equal(b.extra, 1);
+    assert_int_equal(b.missing, 1);
+    assert_int_equal(missing, 12);
+    audit_free(a);
+}
+
+/* Two lanes race for one dedup key: either first is right, a lane's second never is. */
+static void lanes_race(void **state)
+{
+    (void)state;
+    for (int winner = 0; winner < 3; winner++) {
+        const char *const contents[] = {"of lane 1", "of lane 2", "second of lane 2"};
+        struct audit *a = audit_new(1 << 20);
+
+        assert_true(expect(a, 1, 1, contents[0], 1));
+        assert_true(expect(a, 2, 1, contents[1], 2));
+        assert_true(expect(a, 2, 1, contents[2], 3));
+        assert_int_equal(stored(a, 1, contents[winner]),
+                         winner < 2 ? AUDIT_RIGHT : AUDIT_DIFFERENT);
+        audit_free(a);
+    }
+}
+
+static void grows_and_says_when_full(void **state)
+{
+    struct audit *a = audit_new((size_t)12 * 1024 * AUDIT_ENTRY_BYTES);
+    int n = 0;
+
+    (void)state;
+    while (expect(a, 1, n, "x", n))
+        n++;
+    assert_int_equal(
+        n, 6 * 1024); /* three quarters of the 8192 slots that fit beside the 4096 before them */
+    assert_int_equal(e.kind, ERR_CONFIG);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(stored(a, i, "x"), AUDIT_RIGHT);
+    audit_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(balanced_books),
+        cmocka_unit_test(every_kind_of_fault),
+        cmocka_unit_test(lanes_race),
+        cmocka_unit_test(grows_and_says_when_full),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
