@@ -9,17 +9,19 @@
  *
  * Life of a record:
  *
- *   offer -> take -> finish -----------> settle      written, or already there, or skipped by a
- * rule
- *              |`--> defer -> take ...               failed for now (database or dead-letter topic
+ *   offer -> take -> finish -----------> settle   written, or already there, or skipped by a rule
+ *              |`--> defer -> take ...            failed for now (database or dead-letter topic
  * away)
  *              `---> (dead letter) -> finish -> settle
- *   dropped by drain, or by defer, when its partition has been taken away
+ *   dropped by drain, revoke, or defer, when its partition has been taken away
  *
  * Budget (docs/decisions/003). A partition may be read while the whole budget
  * is less than half used, or while it holds less than its share of the other
  * half (half / assigned partitions). So a stuck partition never stops the
- * others, and a single busy one has at least half of everything.
+ * others, and a single busy one has at least half of everything. The same rule
+ * bounds, at PIPELINE_WINDOW_FACTOR times max_records, the records between
+ * watermarks and positions: behind one stuck record others settle, leave the
+ * budget and still have to be remembered (and repeated after a crash).
  */
 #ifndef IDEMSINK_RUN_PIPELINE_H
 #define IDEMSINK_RUN_PIPELINE_H
@@ -28,6 +30,8 @@
 #include "core/record.h"
 #include "core/sched.h"
 
+enum { PIPELINE_WINDOW_FACTOR = 8 };
+
 struct pipeline;
 
 struct pipeline_limits {
@@ -35,8 +39,9 @@ struct pipeline_limits {
     size_t max_bytes;   /* sum of record.bytes of these */
     size_t routes;
     size_t run_max;
-    void (*wake)(void *ctx); /* called without the lock when room was made after pipeline_wants()
-                                said no; may be NULL */
+    /* Called without the lock, by whichever thread made the room, once after pipeline_wants() said
+     * no to a slot and that slot has a quarter of its bound free again. May be NULL. */
+    void (*wake)(void *ctx);
     void *wake_ctx;
 };
 
@@ -55,7 +60,8 @@ bool pipeline_wants(struct pipeline *p, uint32_t slot);
 void pipeline_end(struct pipeline *p, uint32_t slot, int64_t end_offset);
 
 /* Worker. Blocks until records may run; gathers up to cap of one route for at most linger_ms after
- * the first became ready. 0: stopping and nothing left to run. */
+ * the first became ready. 0: stopping and nothing left to run. All workers should pass the same cap
+ * and linger_ms: those of the last call decide when a sleeping one is woken. */
 size_t pipeline_take(struct pipeline *p, struct record **out, size_t cap, size_t max_bytes,
                      int64_t linger_ms);
 
@@ -63,7 +69,7 @@ size_t pipeline_take(struct pipeline *p, struct record **out, size_t cap, size_t
 void pipeline_finish(struct pipeline *p, struct record *const *r, size_t n);
 
 /* Worker. Gives the records back for another attempt after wait_ms, or drops those whose epoch is
- * over or whose slot is being drained. Counts the attempt. */
+ * over (late) or whose slot is being drained. Counts the attempt. */
 void pipeline_defer(struct pipeline *p, struct record *const *r, size_t n, int64_t wait_ms);
 
 /* Worker. Which of these are still of the epoch in force: current[i] is set. */
@@ -87,35 +93,37 @@ void pipeline_settle(struct pipeline *p, const struct settled *s, size_t n);
 /* Intake, inside the rebalance callback. next_offset as in tracker_assign(). */
 void pipeline_assign(struct pipeline *p, uint32_t slot, int64_t next_offset);
 
-/* Intake. Stops dispatch of these slots, drops what has not started, waits for the rest. False: the
- * deadline passed with records still out; they will come back late and be ignored. Ends at revoke
- * (or at the next assign): until then nothing of these slots is handed out. */
+/* Intake. Stops dispatch of these slots, drops what has not started, waits for the rest: with a
+ * worker, or finished and not settled. False: the deadline passed with records still out; they
+ * will come back late and be ignored. Ends at revoke (or at the next assign): until then nothing of
+ * these slots is handed out, and what is offered is dropped. Dropped records stay unsettled, so the
+ * watermark never passes them. */
 bool pipeline_drain(struct pipeline *p, const uint32_t *slots, size_t n, int64_t timeout_ms);
 
-/* Intake. Ends the epoch and returns the offset to commit (-1: none). */
+/* Intake. Ends the epoch, drops what is queued and returns the offset to commit (-1: none). */
 int64_t pipeline_revoke(struct pipeline *p, uint32_t slot);
 
 int64_t pipeline_watermark(struct pipeline *p, uint32_t slot);
 
-/* Supervisor. Workers leave pipeline_take() once nothing is left to run. */
+/* Supervisor. Workers leave pipeline_take() once nothing is queued; nobody lingers any more. Drain
+ * first what should not be waited for. */
 void pipeline_stop(struct pipeline *p);
 
 /* Any thread: the books. consumed = offered; consumed = sum of outcomes + late + dropped + open,
- * always. */
+ * always: pipeline_stats() and pipeline_revoke() abort when it is not so. */
 struct pipeline_slot_stats {
     uint32_t slot;
     bool assigned;
     uint64_t consumed, outcomes[PIPELINE_OUTCOMES], late, dropped;
-    size_t open, open_bytes;
+    size_t open, open_bytes; /* late ones that are still out included */
     int64_t watermark, position;
-    int64_t oldest_at_ms; /* when the record that holds the watermark was offered; 0 when none is
-                             open */
+    int64_t oldest_at_ms; /* when the record that holds the watermark was offered; 0 when none */
 };
 struct pipeline_stats {
     struct sched_stats sched;
     size_t open, open_bytes;
-    size_t in_flight; /* with a worker */
-    size_t n_slots;
+    size_t in_flight; /* with a worker: taken, neither finished nor deferred */
+    size_t n_slots;   /* ever assigned */
 };
 /* Fills *stats, and up to cap slots. Slots that were ever assigned, by number. */
 void pipeline_stats(struct pipeline *p, struct pipeline_stats *stats,
