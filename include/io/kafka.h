@@ -1,0 +1,127 @@
+/*
+ * kafka.h - Kafka behind the ports, for those who wire the program together.
+ *
+ *   source       a member of the consumer group          (ports/source.h)
+ *   dead letters an idempotent producer                  (ports/deadletter.h)
+ *   reader       whole topics from begin to end, without a group
+ *   admin        topics: which there are, making one
+ *
+ * Facts about librdkafka are those of version 2.0.2 (Debian 12), read in its
+ * source and tried; what is newer behaves the same or better where it matters.
+ */
+#ifndef IDEMSINK_IO_KAFKA_H
+#define IDEMSINK_IO_KAFKA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "core/config.h"
+#include "core/record.h"
+#include "ports/deadletter.h"
+#include "ports/source.h"
+
+/* The version of librdkafka in this process, "2.0.2". */
+const char *kafka_library_version(void);
+
+/* --- the source --------------------------------------------------------------------------- */
+
+/*
+ * Makes the consumer and subscribes. config outlives the source; *events is copied. Asks the
+ * brokers for the number of partitions first (at most 3 s: the prefetch of each partition is its
+ * share of half of worker.max_bytes); brokers that can't be reached are no error, poll() keeps
+ * trying. False: ERR_CONFIG, with librdkafka's own words about a property it doesn't take.
+ */
+bool kafka_source_new(const struct config *config, const struct source_events *events,
+                      struct source *out, struct err *e) MUST_CHECK;
+
+/* After close() returned true, or when poll() was never called; may wait a little for librdkafka's
+ * threads. No other thread may use the source any more. Sets *source to nothing; nothing is fine.
+ */
+void kafka_source_free(struct source *source);
+
+/* For /readyz and the log. Any thread. */
+struct kafka_health {
+    bool joined;       /* in the group: an assignment is known, an empty one too */
+    size_t assigned;   /* partitions */
+    char problem[256]; /* what an operator has to change (rights, a missing topic); "" when nothing
+                        */
+};
+void kafka_source_health(const struct source *source, struct kafka_health *out);
+
+/* --- dead letters ------------------------------------------------------------------------- */
+
+/*
+ * The producer for config->dead_letter.topic. With an empty topic *out has no ops. False:
+ * ERR_CONFIG.
+ *
+ * A dead letter is the record as it was (key, value, headers, timestamp) with the headers of
+ * docs/dead-letters.md. If the brokers refuse it for its size it goes again without its value and
+ * with idemsink.value = "dropped: too large, N bytes"; if that is too large too, without its
+ * headers (idemsink.headers) and key (idemsink.key). If they refuse its timestamp it goes with the
+ * time of sending and idemsink.timestamp = the original one in ms.
+ */
+bool kafka_deadletter_new(const struct config *config, struct deadletter *out,
+                          struct err *e) MUST_CHECK;
+
+/* No send() may be under way. Nothing is fine. */
+void kafka_deadletter_free(struct deadletter *dead);
+
+/* --- whole topics ------------------------------------------------------------------------- */
+
+struct kafka_reader;
+
+/*
+ * Reads every partition of these topics from its first record to the end offset seen now; committed
+ * transactions only. Joins no group and commits nothing. topics == NULL: all that the routes
+ * subscribe. Memory is bounded by half of worker.max_bytes, as with the source. Waits at most
+ * wait_ms for the brokers. NULL: ERR_CONFIG (a topic does not exist), ERR_AUTH, ERR_TRANSIENT.
+ */
+struct kafka_reader *kafka_reader_new(const struct config *config, const char *const *topics,
+                                      size_t n, int wait_ms, struct err *e) MUST_CHECK;
+void kafka_reader_free(struct kafka_reader *r); /* NULL is fine */
+
+enum kafka_read { KAFKA_READ_RECORD, KAFKA_READ_NOTHING, KAFKA_READ_END, KAFKA_READ_ERROR };
+
+/*
+ * RECORD: *out, which the caller frees; partitions come mixed, each in order of offsets.
+ * record.topic lives as long as the reader; record.slot numbers the partitions of this reader from
+ * 0; record.route is that of the topic, UINT32_MAX when no route has it. NOTHING: none within
+ * wait_ms. END: all is read. ERROR: *e, the reader is finished.
+ */
+enum kafka_read kafka_reader_next(struct kafka_reader *r, int wait_ms, struct record **out,
+                                  struct err *e) MUST_CHECK;
+
+/* Offsets passed and offsets there are: an upper bound of the records, gaps count too. */
+void kafka_reader_progress(const struct kafka_reader *r, uint64_t *done, uint64_t *total);
+
+/* --- admin -------------------------------------------------------------------------------- */
+
+struct kafka_topic {
+    char *name;
+    int partitions;
+    int route; /* -1: no route reads it */
+};
+struct kafka_topics {
+    struct kafka_topic *items;
+    size_t n;
+    int brokers;
+    bool dead_letter; /* the dead-letter topic is there */
+    int dead_letter_partitions;
+    char *missing; /* the first topic that a route names and that is not there; NULL: none */
+};
+
+/* The topics that the routes subscribe, as the brokers know them now. What a regex finds never
+ * includes the dead-letter topic and Kafka's own topics. False: ERR_TRANSIENT (not reached within
+ * wait_ms), ERR_AUTH, ERR_CONFIG. */
+bool kafka_describe(const struct config *config, int wait_ms, struct kafka_topics *out,
+                    struct err *e) MUST_CHECK;
+void kafka_topics_clear(struct kafka_topics *t);
+
+/* Makes the topic, with the brokers' default replication. *made: it was not there. True when it is
+ * there afterwards. */
+bool kafka_topic_create_if_missing(const struct config *config, const char *topic, int partitions,
+                                   int wait_ms, bool *made, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,229 @@
+/* Questions to the brokers outside of consuming and producing, and the one thing we make: a topic.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "io/kafka_private.h"
+
+/* --- prefetch ------------------------------------------------------------------------------ */
+
+/*
+ * With a queue of their own librdkafka's limits count for each partition, and they are looked at
+ * before a fetch, which may then bring fetch.message.max.bytes more (or one batch, if that is
+ * larger). queued.max.messages.kbytes counts values alone while a message costs about 340 bytes
+ * besides, so small records are bounded by their number.
+ */
+void kafka_prefetch_share(int64_t budget_bytes, int partitions, struct kafka_prefetch *out)
+{
+    const int64_t least = 128 * 1024, fetch_least = 64 * 1024, fetch_most = 1024 * 1024;
+    int64_t share = budget_bytes / (partitions > 0 ? partitions : 1);
+    int64_t fetch, queue, messages;
+
+    if (share < least)
+        share = least;
+    fetch = share / 4;
+    fetch = fetch < fetch_least ? fetch_least : fetch > fetch_most ? fetch_most : fetch;
+    queue = share - fetch;
+    if (queue > 2000000000)
+        queue = 2000000000;
+    messages = share / 128;
+    (void)snprintf(out->kbytes, sizeof out->kbytes, "%lld", (long long)(queue / 1000));
+    (void)snprintf(out->fetch_bytes, sizeof out->fetch_bytes, "%lld", (long long)fetch);
+    (void)snprintf(out->messages, sizeof out->messages, "%lld",
+                   (long long)(messages > 10000000 ? 10000000 : messages));
+    out->bound_bytes = (queue + fetch) * (partitions > 0 ? partitions : 1);
+}
+
+/* --- topics -------------------------------------------------------------------------------- */
+
+static const char *const internal_topics[] = {"__consumer_offsets", "__transaction_state",
+                                              "__share_group_state"};
+
+static void add_exact_regex(struct buf *out, const char *name)
+{
+    if (out->len > 0)
+        buf_add_char(out, ',');
+    buf_add_char(out, '^');
+    for (const char *c = name; *c != '\0'; c++) {
+        if (*c == '.') /* the only character of a topic name that means something in a regex */
+            buf_add_char(out, '\\');
+        buf_add_char(out, *c);
+    }
+    buf_add_char(out, '$');
+}
+
+static bool named_exactly(const struct config *config, const char *topic)
+{
+    for (size_t r = 0; r < config->n_routes; r++)
+        for (size_t t = 0; t < config->routes[r].topics.n; t++)
+            if (strcmp(config->routes[r].topics.items[t], topic) == 0)
+                return true;
+    return false;
+}
+
+static bool hidden(const struct config *config, const char *topic)
+{
+    if (named_exactly(config, topic))
+        return false;
+    if (config->dead_letter.topic != NULL && strcmp(config->dead_letter.topic, topic) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof internal_topics / sizeof *internal_topics; i++)
+        if (strcmp(internal_topics[i], topic) == 0)
+            return true;
+    return false;
+}
+
+void kafka_topics_hidden(const struct config *config, struct buf *out)
+{
+    const char *theirs = kafka_property(config, "topic.blacklist");
+
+    if (theirs != NULL)
+        buf_add_text(out, theirs);
+    if (config->dead_letter.topic != NULL && config->dead_letter.topic[0] != '\0' &&
+        hidden(config, config->dead_letter.topic))
+        add_exact_regex(out, config->dead_letter.topic);
+    for (size_t i = 0; i < sizeof internal_topics / sizeof *internal_topics; i++)
+        if (hidden(config, internal_topics[i]))
+            add_exact_regex(out, internal_topics[i]);
+}
+
+static const char *first_missing(const struct config *config, const struct kafka_topics *topics)
+{
+    for (size_t r = 0; r < config->n_routes; r++)
+        for (size_t t = 0; t < config->routes[r].topics.n; t++) {
+            const char *name = config->routes[r].topics.items[t];
+            bool found = name[0] == '^';
+
+            for (size_t i = 0; i < topics->n && !found; i++)
+                found = strcmp(topics->items[i].name, name) == 0;
+            if (!found)
+                return name;
+        }
+    return NULL;
+}
+
+bool kafka_topics_list(rd_kafka_t *rk, const struct config *config, int wait_ms,
+                       struct kafka_topics *out, struct err *e)
+{
+    const struct rd_kafka_metadata *all;
+    const char *dead = config->dead_letter.topic;
+    rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 1, NULL, &all, wait_ms);
+
+    *out = (struct kafka_topics){0};
+    if (err != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return err_set(e, kafka_error_kind(err), err, "kafka at %s: %s", config->kafka.brokers,
+                       rd_kafka_err2str(err));
+    out->brokers = all->broker_cnt;
+    for (int i = 0; i < all->topic_cnt; i++) {
+        const struct rd_kafka_metadata_topic *t = &all->topics[i];
+
+        if (dead != NULL && strcmp(t->topic, dead) == 0) {
+            out->dead_letter = true;
+            out->dead_letter_partitions = t->partition_cnt;
+        }
+        int route = hidden(config, t->topic) ? -1 : config_route_of(config, t->topic);
+        if (route < 0)
+            continue;
+        out->items = mem_grow(out->items, out->n + 1, sizeof *out->items);
+        out->items[out->n++] = (struct kafka_topic){
+            .name = mem_text(t->topic), .partitions = t->partition_cnt, .route = route};
+    }
+    rd_kafka_metadata_destroy(all);
+    out->missing = mem_text(first_missing(config, out));
+    return true;
+}
+
+void kafka_topics_clear(struct kafka_topics *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        mem_free(t->items[i].name);
+    mem_free(t->items);
+    mem_free(t->missing);
+    *t = (struct kafka_topics){0};
+}
+
+bool kafka_describe(const struct config *config, int wait_ms, struct kafka_topics *out,
+                    struct err *e)
+{
+    rd_kafka_t *rk = kafka_admin_handle(config, e);
+    bool ok;
+
+    *out = (struct kafka_topics){0};
+    if (rk == NULL)
+        return false;
+    ok = kafka_topics_list(rk, config, wait_ms, out, e);
+    rd_kafka_destroy(rk);
+    return ok;
+}
+
+/* --- making a topic ------------------------------------------------------------------------ */
+
+static bool create_answer(rd_kafka_event_t *event, const char *topic, bool *made, struct err *e)
+{
+    rd_kafka_resp_err_t err = rd_kafka_event_error(event);
+    const char *text = rd_kafka_event_error_string(event);
+    size_t n = 0;
+
+    if (err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        const rd_kafka_topic_result_t **results =
+            rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event), &n);
+        MUST(n == 1);
+        err = rd_kafka_topic_result_error(results[0]);
+        text = rd_kafka_topic_result_error_string(results[0]);
+    }
+    *made = err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (*made || err == RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS)
+        return true;
+    return err_set(e, kafka_error_kind(err), err, "kafka: can't make topic %s: %s", topic,
+                   text != NULL ? text : rd_kafka_err2str(err));
+}
+
+static bool create(rd_kafka_t *rk, const char *topic, int partitions, int wait_ms, bool *made,
+                   struct err *e)
+{
+    char text[256];
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
+    rd_kafka_AdminOptions_t *options =
+        rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_CREATETOPICS);
+    rd_kafka_NewTopic_t *wanted = rd_kafka_NewTopic_new(topic, partitions, -1, text, sizeof text);
+    rd_kafka_event_t *event = NULL;
+    bool ok;
+
+    if (wanted == NULL) {
+        ok = err_set(e, ERR_CONFIG, 0, "kafka: can't make topic %s: %s", topic, text);
+        goto out;
+    }
+    (void)rd_kafka_AdminOptions_set_request_timeout(options, wait_ms, text, sizeof text);
+    (void)rd_kafka_AdminOptions_set_operation_timeout(options, wait_ms, text, sizeof text);
+    rd_kafka_CreateTopics(rk, &wanted, 1, options, queue);
+    event = rd_kafka_queue_poll(queue, wait_ms + 1000);
+    if (event == NULL)
+        ok = err_set(e, ERR_TRANSIENT, 0, "kafka: no answer to making topic %s within %d ms", topic,
+                     wait_ms);
+    else
+        ok = create_answer(event, topic, made, e);
+out:
+    if (event != NULL)
+        rd_kafka_event_destroy(event);
+    if (wanted != NULL)
+        rd_kafka_NewTopic_destroy(wanted);
+    rd_kafka_AdminOptions_destroy(options);
+    rd_kafka_queue_destroy(queue);
+    return ok;
+}
+
+bool kafka_topic_create_if_missing(const struct config *config, const char *topic, int partitions,
+                                   int wait_ms, bool *made, struct err *e)
+{
+    rd_kafka_t *rk = kafka_admin_handle(config, e);
+    bool ok;
+
+    *made = false;
+    if (rk == NULL)
+        return false;
+    ok = create(rk, topic, partitions, wait_ms, made, e);
+    rd_kafka_destroy(rk);
+    return ok;
+}

@@ -1,0 +1,221 @@
+/* librdkafka's configuration, its log, and the way from its message to a record. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/kafka_private.h"
+
+const char *kafka_library_version(void)
+{
+    return rd_kafka_version_str();
+}
+
+/* librdkafka's other names for the same property. */
+static const char *const aliases[][2] = {
+    {"bootstrap.servers", "metadata.broker.list"},
+    {"fetch.message.max.bytes", "max.partition.fetch.bytes"},
+    {"acks", "request.required.acks"},
+    {"message.timeout.ms", "delivery.timeout.ms"},
+    {"linger.ms", "queue.buffering.max.ms"},
+};
+
+static bool same_property(const char *a, const char *b)
+{
+    if (strcmp(a, b) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if ((strcmp(a, aliases[i][0]) == 0 && strcmp(b, aliases[i][1]) == 0) ||
+            (strcmp(b, aliases[i][0]) == 0 && strcmp(a, aliases[i][1]) == 0))
+            return true;
+    return false;
+}
+
+const char *kafka_property(const struct config *config, const char *name)
+{
+    for (size_t i = 0; i < config->kafka.properties.n; i++)
+        if (same_property(config->kafka.properties.items[i].name, name))
+            return config->kafka.properties.items[i].value;
+    return NULL;
+}
+
+/* Any thread of librdkafka. */
+static void on_log(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    (void)rk;
+    /* One table of properties serves the consumer and the producer. */
+    if (strcmp(facility, "CONFWARN") == 0 && strstr(text, "will be ignored by this") != NULL)
+        return;
+
+    /* What librdkafka calls an error is a connection that it makes again by itself. */
+    enum log_level ours = level <= 2   ? LOG_LEVEL_ERROR
+                          : level <= 4 ? LOG_LEVEL_WARN
+                          : level <= 6 ? LOG_LEVEL_INFO
+                                       : LOG_LEVEL_DEBUG;
+    log_write(ours, "kafka library",
+              LOG_FIELDS(LOG_TEXT("what", facility), LOG_TEXT("text", text)));
+}
+
+static bool set(rd_kafka_conf_t *conf, const char *name, const char *value, const char *ours,
+                struct err *e)
+{
+    char text[400];
+
+    if (rd_kafka_conf_set(conf, name, value, text, sizeof text) == RD_KAFKA_CONF_OK)
+        return true;
+    if (ours != NULL)
+        return err_set(e, ERR_CONFIG, 0, "%s: %s", ours, text);
+    return err_set(e, ERR_CONFIG, 0, "kafka.properties.\"%s\": %s", name, text);
+}
+
+static const char *key_behind(const char *property)
+{
+    return strcmp(property, "bootstrap.servers") == 0   ? "kafka.brokers"
+           : strcmp(property, "group.id") == 0          ? "kafka.group"
+           : strcmp(property, "group.instance.id") == 0 ? "kafka.instance_id"
+           : strcmp(property, "client.id") == 0         ? "kafka.client_id"
+                                                        : property;
+}
+
+static bool apply(rd_kafka_conf_t *conf, const struct config *config,
+                  const struct kafka_setting *defaults, const struct kafka_setting *musts,
+                  struct err *e)
+{
+    if (config->kafka.client_id != NULL && config->kafka.client_id[0] != '\0' &&
+        !set(conf, "client.id", config->kafka.client_id, "kafka.client_id", e))
+        return false;
+    for (const struct kafka_setting *d = defaults; d->name != NULL; d++)
+        if (!set(conf, d->name, d->value, key_behind(d->name), e))
+            return false;
+
+    for (size_t i = 0; i < config->kafka.properties.n; i++) {
+        const struct config_pair *p = &config->kafka.properties.items[i];
+
+        if (!set(conf, p->name, p->value, NULL, e))
+            return false;
+    }
+
+    if (!set(conf, "bootstrap.servers", config->kafka.brokers, "kafka.brokers", e))
+        return false;
+    for (const struct kafka_setting *m = musts; m->name != NULL; m++) {
+        const char *theirs = kafka_property(config, m->name);
+
+        if (theirs != NULL && strcmp(theirs, m->value) != 0)
+            log_warn("kafka property replaced", LOG_TEXT("property", m->name),
+                     LOG_TEXT("by", m->value), LOG_TEXT("why", m->why));
+        if (!set(conf, m->name, m->value, key_behind(m->name), e))
+            return false;
+    }
+    return true;
+}
+
+bool kafka_conf_build(const struct config *config, const struct kafka_setting *defaults,
+                      const struct kafka_setting *musts, rd_kafka_conf_t **out, struct err *e)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+
+    rd_kafka_conf_set_log_cb(conf, on_log);
+    if (!apply(conf, config, defaults, musts, e)) {
+        rd_kafka_conf_destroy(conf);
+        return false;
+    }
+    if (kafka_property(config, "bootstrap.servers") != NULL)
+        log_warn("kafka property replaced", LOG_TEXT("property", "bootstrap.servers"),
+                 LOG_TEXT("why", "the brokers are those of kafka.brokers"));
+    *out = conf;
+    return true;
+}
+
+rd_kafka_t *kafka_handle_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, struct err *e)
+{
+    char text[400];
+    rd_kafka_t *rk = rd_kafka_new(type, conf, text, sizeof text);
+
+    if (rk == NULL) {
+        rd_kafka_conf_destroy(conf);
+        err_set(e, ERR_CONFIG, 0, "kafka: %s", text);
+    }
+    return rk;
+}
+
+rd_kafka_t *kafka_admin_handle(const struct config *config, struct err *e)
+{
+    static const struct kafka_setting none[] = {{0}};
+    static const struct kafka_setting musts[] = {
+        {"statistics.interval.ms", "0", "this connection only asks questions"}, {0}};
+    rd_kafka_conf_t *conf;
+
+    if (!kafka_conf_build(config, none, musts, &conf, e))
+        return NULL;
+    return kafka_handle_new(RD_KAFKA_PRODUCER, conf, e);
+}
+
+enum err_kind kafka_error_kind(rd_kafka_resp_err_t code)
+{
+    switch ((int)code) {
+    case RD_KAFKA_RESP_ERR__AUTHENTICATION:
+    case RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED:
+    case RD_KAFKA_RESP_ERR_UNSUPPORTED_SASL_MECHANISM:
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return ERR_AUTH;
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR_INVALID_SESSION_TIMEOUT:
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+    case RD_KAFKA_RESP_ERR__INVALID_ARG:
+        return ERR_CONFIG;
+    default:
+        return ERR_TRANSIENT;
+    }
+}
+
+static size_t headers_of(const rd_kafka_message_t *m, struct kafka_scratch *scratch)
+{
+    rd_kafka_headers_t *list;
+
+    if (rd_kafka_message_headers(m, &list) != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return 0;
+
+    size_t n = rd_kafka_header_cnt(list);
+    if (n > scratch->cap) {
+        scratch->headers = mem_grow(scratch->headers, n, sizeof *scratch->headers);
+        scratch->cap = n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const char *name = NULL;
+        const void *value = NULL;
+        size_t len = 0;
+
+        rd_kafka_header_get_all(list, i, &name, &value, &len);
+        scratch->headers[i] =
+            (struct record_header){.name = slice_text(name), .value = slice_of(value, len)};
+    }
+    return n;
+}
+
+struct record *kafka_record_new(const rd_kafka_message_t *m, const char *topic, uint32_t slot,
+                                struct kafka_scratch *scratch)
+{
+    rd_kafka_timestamp_type_t type;
+    int64_t at_ms = rd_kafka_message_timestamp(m, &type);
+    /* Null is the pointer, not the length: a value of no bytes is no tombstone. */
+    struct record_source from = {.topic = topic,
+                                 .partition = m->partition,
+                                 .slot = slot,
+                                 .offset = m->offset,
+                                 .timestamp_type = RECORD_TIMESTAMP_NONE,
+                                 .timestamp_ms = at_ms,
+                                 .key = slice_of(m->key, m->key_len),
+                                 .value = slice_of(m->payload, m->len)};
+
+    if (type == RD_KAFKA_TIMESTAMP_CREATE_TIME)
+        from.timestamp_type = RECORD_TIMESTAMP_CREATE;
+    else if (type == RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME)
+        from.timestamp_type = RECORD_TIMESTAMP_APPEND;
+    from.n_headers = headers_of(m, scratch);
+    from.headers = scratch->headers;
+    return record_new(&from);
+}
