@@ -5,26 +5,31 @@
  *   plan_begin(p, ops, n);
  *   while (plan_next(p, &command)) {
  *       ... execute command; libmongoc's reply and error ...
- *       plan_reply(p, &call, reply);         for UPSERT and INSERT
- *       plan_looked(p, found | not | failed) for LOOK
+ *       plan_reply(p, &call, reply);                     for UPSERT and INSERT
+ *       plan_looked(p, found | missing | failed, &call); for LOOK
  *   }
  *   plan_results(p) is filled.
  *
  * What it decides:
- * - Operations with the same filter bytes are folded: the first is sent, the others share its
- * result as duplicates (or its failure).
+ * - Operations with the same filter bytes are folded: the first is sent, the others are duplicates
+ * once it is stored, and share its failure for now. If it can never be stored, the next of them is
+ * tried: another content may pass, as it would have in a batch of its own.
  * - A command holds one kind only, so that one wire command answers it. It is ordered when two of
- *   its operations are of one lane, unordered otherwise (duplicates of upserts raise no error, so
- * an ordered one hardly ever stops).
+ * its operations are of one lane (itself or through a folded one), unordered otherwise. Upserts of
+ * duplicates raise no error, so an ordered one hardly ever stops. When ordered commands stopped
+ * more often than the longest lane is long, one operation per lane is sent at a time, unordered.
  * - Behind a stop of an ordered command it goes on with what was not run. What is of the lane of an
  * operation that failed for now is not sent: it gets LATER.
  * - FATE_SPLIT halves the command until the member that can't be sent is alone; that one is NEVER
- *   (too_large, too_deep or rejected).
- * - FATE_LOOK asks for a read by the dedup key: found is DUPLICATE, not found is NEVER
- *   (unique_conflict, with index and key in the text), a failed read is UNKNOWN.
- * - A command is at most max_ops and max_bytes; the sum of what E11000 errors could echo keeps a
- * reply below 16 MB (measured: 600 duplicates with 50 kB keys make the server close the
- * connection).
+ * (too_large, too_deep, rejected), or UNKNOWN when the code is not known to be permanent.
+ * - FATE_LOOK asks for a read by the dedup key. Found: DUPLICATE. Not found: sent once more,
+ * because the document may have gone meanwhile (a roll-back, an expiry); not found again: NEVER
+ * (unique_conflict).
+ * - A command or read whose outcome is unknown as a whole ends the batch: what was not sent yet
+ * gets LATER, so that an outage costs one time-out and not one per command.
+ * - A command is at most max_ops and max_bytes (one operation at least), and what its errors could
+ * echo stays below 16 MB (measured on 6.0.5: 600 duplicates with keys of 50 kB make the server
+ * close the connection).
  */
 #ifndef IDEMSINK_CORE_PLAN_H
 #define IDEMSINK_CORE_PLAN_H
@@ -35,8 +40,9 @@
 struct plan;
 
 struct plan_limits {
-    size_t max_ops;
-    size_t max_bytes;
+    size_t max_ops;   /* at least 1, at most 100,000 (the server's maxWriteBatchSize) */
+    size_t max_bytes; /* filters and documents; below 48,000,000 (maxMessageSizeBytes) with room for
+                         overhead */
 };
 
 enum plan_command_kind { PLAN_UPSERT, PLAN_INSERT, PLAN_LOOK };
@@ -50,13 +56,22 @@ struct plan_command {
 
 enum plan_look { PLAN_LOOK_FOUND, PLAN_LOOK_MISSING, PLAN_LOOK_FAILED };
 
-struct plan *plan_new(const struct plan_limits *limits); /* reused from batch to batch */
-void plan_free(struct plan *p);
+struct plan *plan_new(const struct plan_limits
+                          *limits); /* reused from batch to batch; no allocation in steady state */
+void plan_free(struct plan *p);     /* NULL is fine */
 
-void plan_begin(struct plan *p, const struct write_op *ops, size_t n); /* ops stay borrowed */
+void plan_begin(struct plan *p, const struct write_op *ops,
+                size_t n); /* ops stay borrowed. lane NULL: no order */
+
+/* false: all have their result. Each true must be answered before the next call. */
 bool plan_next(struct plan *p, struct plan_command *command);
 void plan_reply(struct plan *p, const struct outcome_call *call, const bson_t *reply);
-void plan_looked(struct plan *p, enum plan_look answer, const struct outcome_call *call);
+void plan_looked(struct plan *p, enum plan_look answer,
+                 const struct outcome_call *call); /* call: for FAILED */
+
+/* The time is up: what has no result yet gets LATER with this class; plan_next() is false from now
+ * on. Between an answer and the next plan_next(). */
+void plan_stop(struct plan *p, enum retry_class retry);
 
 /* n results, INSERTED, DUPLICATE, LATER, UNKNOWN or NEVER; the plan owns them until the next
  * plan_begin(). */
