@@ -2,6 +2,18 @@
  * mapping.h - from a record to the idempotent write it asks for. Needs no server.
  *
  * One mapping per route, made at start, read only afterwards: any thread may use it.
+ *
+ * The steps, in this order (docs/payloads.md explains them to users):
+ *   parse, dedup key to filter, types, include, exclude, rename, under, set, source_fields,
+ *   dedup fields that are not in the document yet, checks of _id, BSON, checks of depth and size.
+ * Paths in dedup.key, order_by, types, include, exclude and rename are the payload's own names.
+ *
+ * Measured on mongod 6.0.5, four connections racing for 2,000 events each: an equality filter on
+ * exactly the index fields is resolved by the server without one E11000, also for nested fields
+ * ({"order.id": 1} with $setOnInsert {order: {id: 1, x: 2}}: no path conflict, order is stored as
+ * sent), for several fields in another order than the index has them, for sub-document values, and
+ * when filter and document hold equal numbers of different types. An upsert stores the top-level
+ * fields in the filter's order and then by name, not in the order sent; an insert keeps the order.
  */
 #ifndef IDEMSINK_CORE_MAPPING_H
 #define IDEMSINK_CORE_MAPPING_H
@@ -47,9 +59,11 @@ struct mapping *mapping_new(const struct config_route *route, const struct mappi
 void mapping_free(struct mapping *m);
 
 /*
- * Sets r->order_space, order_key (and order_owned), order_hash. Parses the payload only where the
- * ordering key needs it, and leaves what it parsed in r->json. Cannot fail: without a usable key it
- * is ORDER_NONE, and mapping_build() will say why.
+ * Sets r->order_space, order_key (and order_owned), order_hash. A record without the value that
+ * order_by names (no Kafka key, no header, a path that leads to no scalar) is ordered by its dedup
+ * key. Parses the payload only where the ordering key needs it, leaves what it parsed in r->json,
+ * and adds what that takes to r->bytes: call it before the record is counted. Cannot fail: without
+ * a usable key it is ORDER_NONE, and mapping_build() will say why.
  */
 void mapping_order(const struct mapping *m, struct record *r);
 
@@ -58,6 +72,10 @@ enum mapping_verdict {
     MAPPING_SKIP,    /* a rule of the operator: a tombstone with tombstone = "skip" */
     MAPPING_REJECTED /* record_reject() was called */
 };
+
+/* Uses r->json when it is there, and releases it in every case: a record may have to wait for long,
+ * and the tree is several times the size of its text. May be called again for the same record (a
+ * retry). */
 enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, struct write_op *out);
 
 /* Adds what is to be told after r's write. Never fails: a target whose template can't be filled

@@ -1,0 +1,111 @@
+/*
+ * mapping_private.h - what the files of the mapping share. For src/core/mapping*.c only.
+ */
+#ifndef IDEMSINK_CORE_MAPPING_PRIVATE_H
+#define IDEMSINK_CORE_MAPPING_PRIVATE_H
+
+#include "core/json_bson.h"
+#include "core/mapping.h"
+#include "core/pick.h"
+#include "core/template.h"
+
+/* One part of the dedup key. */
+struct mapping_part {
+    const char *text; /* as the operator wrote it */
+    struct pick pick;
+    bool has_type; /* of the route's types, for this very path */
+    enum value_type type;
+    struct path place; /* where the document holds it; empty when into is "_id" */
+    char *name;        /* in the filter, or in the sub-document of _id */
+    bool in_place;     /* the payload has it there and nothing moves it */
+};
+
+struct mapping_type {
+    struct path path;
+    enum value_type type;
+};
+
+struct mapping_rename {
+    struct path from, to;
+};
+
+struct mapping_set {
+    struct path to;
+    struct json_t *constant; /* NULL: pick */
+    struct pick pick;
+};
+
+struct mapping_paths {
+    struct path *items;
+    size_t n;
+};
+
+/* One [[route.invalidate]]. */
+struct mapping_tell {
+    const struct config_invalidate *config;
+    struct template *channel, *payload; /* pubsub */
+    struct template **keys;             /* unlink, monsqlize */
+    size_t n_keys;
+    char *patterns[2]; /* monsqlize: finished bodies */
+    size_t n_patterns;
+};
+
+enum mapping_order_by { ORDER_BY_PICK, ORDER_BY_DEDUP, ORDER_BY_PARTITION };
+
+struct mapping {
+    const struct config_route *route;
+    const struct mapping_env *env;
+
+    struct mapping_part *parts;
+    size_t n_parts;
+    bool into_id;
+
+    enum mapping_order_by order_by;
+    struct pick order;
+
+    struct mapping_type *types;
+    size_t n_types;
+    struct mapping_paths include, exclude;
+    struct mapping_rename *renames;
+    size_t n_renames;
+    struct mapping_set *sets;
+    size_t n_sets;
+    struct path under, source_fields; /* n == 0: off */
+    bool shaped;                      /* the document is not simply the payload */
+    size_t max_notes;                 /* of one record */
+
+    struct mapping_tell *tells;
+    size_t n_tells;
+    bool tells_payload; /* some template needs the payload */
+};
+
+/* One record on its way to a document. */
+struct mapping_work {
+    const struct mapping *m;
+    struct record *r;
+    struct json_t *tree; /* the document so far; a reference of its own */
+    struct json_bson_note *notes;
+    size_t n_notes;
+};
+
+/* mapping_dedup.c */
+bool mapping_dedup_new(struct mapping *m, struct err *e) MUST_CHECK;
+void mapping_dedup_free(struct mapping *m);
+/* Appends the filter to an empty document; r->json is parsed. False: the key is not usable; r is
+ * rejected when `reject` is set. */
+bool mapping_dedup_filter(const struct mapping *m, struct record *r, bson_t *filter, bool reject);
+
+/* mapping_shape.c */
+bool mapping_shape_new(struct mapping *m, struct err *e) MUST_CHECK;
+void mapping_shape_free(struct mapping *m);
+/* w->tree becomes the document's tree, with w->notes. False: r is rejected. */
+bool mapping_shape(struct mapping_work *w);
+/* A JSON value for what a pick without a path gives; NULL: nothing is there. A new reference, with
+ * a note where JSON has no such value. */
+struct json_t *mapping_node(struct mapping_work *w, const struct pick *p);
+
+/* mapping_tell.c */
+bool mapping_tell_new(struct mapping *m, struct err *e) MUST_CHECK;
+void mapping_tell_free(struct mapping *m);
+
+#endif

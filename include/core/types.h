@@ -1,0 +1,56 @@
+/*
+ * types.h - what JSON can't say: from a JSON value to a date, an ObjectId, a decimal, ...
+ *
+ * docs/payloads.md says what each type accepts; the same table is tests/unit/test_types.c.
+ */
+#ifndef IDEMSINK_CORE_TYPES_H
+#define IDEMSINK_CORE_TYPES_H
+
+#include <bson/bson.h>
+
+#include "base/bytes.h"
+
+struct json_t;
+
+enum value_type {
+    TYPE_DATE,    /* RFC 3339 text, or epoch milliseconds as a number */
+    TYPE_DATE_MS, /* epoch milliseconds */
+    TYPE_DATE_S,  /* epoch seconds, may have a fraction */
+    TYPE_DATE_US, /* epoch microseconds; what is below a millisecond is cut off */
+    TYPE_OBJECTID,
+    TYPE_DECIMAL,
+    TYPE_LONG,
+    TYPE_DOUBLE,
+    TYPE_UUID,
+    TYPE_BINARY /* base64 */
+};
+
+bool types_parse(const char *name, enum value_type *out);
+const char *types_names(void); /* "date, date_ms, ..." for messages */
+
+/* A BSON value. Its text and bytes are borrowed from the JSON value, or in here. */
+struct typed {
+    bson_value_t value;
+    uint8_t bytes[16]; /* a uuid's */
+    void *owned;       /* mem_free()d by typed_clear() */
+};
+void typed_clear(struct typed *t);
+
+/*
+ * in is neither null nor missing. number: the text of the number when in is a real (decimal needs
+ * it). False: *why says what was expected, and nothing of *out is to be cleared. out may not move
+ * afterwards: a uuid points into it.
+ */
+bool types_convert(enum value_type type, const struct json_t *in, struct slice number,
+                   struct typed *out, const char **why);
+
+/* RFC 3339 to milliseconds since 1970. */
+bool types_date(const char *text, size_t len, int64_t *ms);
+
+/* The largest magnitude below which every integer has a double of its own. */
+#define TYPES_EXACT_DOUBLE 9007199254740992.0
+
+/* The integer that d is, when d is one and no other integer has the same double. */
+bool types_exact_integer(double d, int64_t *out);
+
+#endif

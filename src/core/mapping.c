@@ -1,0 +1,328 @@
+/*
+ * The way of one record: parse, dedup key to filter, shape (mapping_shape.c has the order of its
+ * steps), checks of _id, one walk from the tree to BSON, checks of depth and size.
+ */
+#include <jansson.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+#include "core/mapping_private.h"
+#include "core/payload.h"
+
+/*
+ * Document and filter together. MongoDB takes documents of 16 MiB; a command may be 16 KiB larger,
+ * and our {q, u: {$setOnInsert}, upsert} wrapper and the server's own _id fit into the 1 KiB that
+ * is kept back.
+ */
+enum { MAX_BYTES = 16 * 1024 * 1024 - 1024 };
+
+/* --- making one --- */
+
+static bool order_new(struct mapping *m, struct err *e)
+{
+    const char *by = m->route->order_by;
+
+    if (strcmp(by, "@dedup") == 0)
+        m->order_by = ORDER_BY_DEDUP;
+    else if (strcmp(by, "@partition") == 0)
+        m->order_by = ORDER_BY_PARTITION;
+    else if (!pick_init(&m->order, by, e))
+        return err_wrap(e, "order_by");
+    else if (m->order.kind != PICK_VALUE && m->order.kind != PICK_KEY &&
+             m->order.kind != PICK_HEADER)
+        return err_set(
+            e, ERR_CONFIG, 0,
+            "order_by: \"%s\" is none of @key, @dedup, @partition, @header.NAME and a value path",
+            by);
+    return true;
+}
+
+struct mapping *mapping_new(const struct config_route *route, const struct mapping_env *env,
+                            struct err *e)
+{
+    struct mapping *m = mem_new(sizeof(*m));
+
+    m->route = route;
+    m->env = env;
+    if (mapping_dedup_new(m, e) && order_new(m, e) && mapping_shape_new(m, e) &&
+        mapping_tell_new(m, e))
+        return m;
+    mapping_free(m);
+    return NULL;
+}
+
+void mapping_free(struct mapping *m)
+{
+    if (m == NULL)
+        return;
+    mapping_tell_free(m);
+    mapping_shape_free(m);
+    mapping_dedup_free(m);
+    pick_clear(&m->order);
+    mem_free(m);
+}
+
+void write_op_clear(struct write_op *op)
+{
+    bson_destroy(op->filter);
+    bson_destroy(op->document);
+    op->filter = op->document = NULL;
+}
+
+/* --- the ordering key --- */
+
+static void order_is(struct record *r, enum order_space space, struct slice key)
+{
+    uint64_t seed = (uint64_t)space << 32 | r->slot;
+
+    r->order_space = space;
+    r->order_key = key;
+    r->order_hash = XXH3_64bits_withSeed(key.ptr, key.len, seed);
+}
+
+/* What is not the record's own bytes is kept with it. */
+static void order_owns(struct record *r, enum order_space space, const void *bytes, size_t len)
+{
+    r->order_owned = mem_text_n(bytes, len);
+    order_is(r, space, slice_of(r->order_owned, len));
+}
+
+static void order_by_dedup(const struct mapping *m, struct record *r)
+{
+    bson_t filter = BSON_INITIALIZER;
+    bool tombstone = r->value.ptr == NULL;
+
+    if (!tombstone && payload_parse(r, false) && mapping_dedup_filter(m, r, &filter, false))
+        order_owns(r, ORDER_DEDUP, bson_get_data(&filter), filter.len);
+    else
+        order_is(r, ORDER_NONE, slice_of(&r->offset, sizeof(r->offset)));
+    bson_destroy(&filter);
+}
+
+/* A scalar as its kind and its bytes, equal numbers as equal bytes. False: it is none, or null. */
+static bool order_by_node(struct record *r, const json_t *node)
+{
+    struct {
+        char kind[8]; /* no padding */
+        int64_t i;
+        double d;
+    } number = {.kind = "i"};
+
+    if (json_is_string(node)) {
+        size_t len = json_string_length(node);
+        char *bytes = mem_grow(NULL, len + 1, 1);
+
+        bytes[0] = 's';
+        memcpy(bytes + 1, json_string_value(node), len);
+        r->order_owned = bytes;
+        order_is(r, ORDER_VALUE, slice_of(bytes, len + 1));
+        return true;
+    }
+    if (json_is_integer(node))
+        number.i = json_integer_value(node);
+    else if (json_is_boolean(node)) {
+        number.kind[0] = 'b';
+        number.i = json_is_true(node);
+    } else if (!json_is_real(node)) {
+        return false;
+    } else if (!types_exact_integer(json_real_value(node), &number.i)) {
+        number.kind[0] = 'd';
+        number.d = json_real_value(node);
+    }
+    order_owns(r, ORDER_VALUE, &number, sizeof(number));
+    return true;
+}
+
+static bool order_by_pick(const struct mapping *m, struct record *r)
+{
+    struct slice bytes;
+    json_t *node;
+
+    if (m->order.kind == PICK_VALUE)
+        return payload_parse(r, false) && path_get(&m->order.path, r->json, &node) == PATH_FOUND &&
+               order_by_node(r, node);
+    if (!pick_bytes(&m->order, r, &bytes))
+        return false;
+    order_is(r, m->order.kind == PICK_KEY ? ORDER_KEY : ORDER_VALUE, bytes);
+    return true;
+}
+
+/*
+ * jansson's tree of a payload takes about this many times the bytes of its text (measured with
+ * 300-byte objects of 5 to 26 members). It waits with the record, so the budget must know.
+ */
+enum { TREE_FACTOR = 10 };
+
+void mapping_order(const struct mapping *m, struct record *r)
+{
+    bool parsed = r->json != NULL;
+
+    mem_free(r->order_owned);
+    r->order_owned = NULL;
+    if (m->order_by == ORDER_BY_PARTITION)
+        order_is(r, ORDER_PARTITION, slice_of("", 0));
+    else if (m->order_by == ORDER_BY_DEDUP || !order_by_pick(m, r))
+        order_by_dedup(m, r);
+    if (r->order_owned != NULL)
+        r->bytes += r->order_key.len;
+    if (r->json != NULL && !parsed)
+        r->bytes += r->value.len * TREE_FACTOR;
+}
+
+/* --- the write --- */
+
+/* MongoDB refuses names that begin with $ at any depth of _id (code 52, measured). */
+static bool has_dollar_name(json_t *node, unsigned level)
+{
+    if (level > JSON_BSON_LEVELS)
+        return true; /* too deep, which is found later and said then */
+    if (json_is_array(node)) {
+        for (size_t i = 0; i < json_array_size(node); i++) {
+            if (has_dollar_name(json_array_get(node, i), level + 1))
+                return true;
+        }
+    }
+    if (!json_is_object(node))
+        return false;
+    for (void *i = json_object_iter(node); i != NULL; i = json_object_iter_next(node, i)) {
+        if (json_object_iter_key(i)[0] == '$' ||
+            has_dollar_name(json_object_iter_value(i), level + 1))
+            return true;
+    }
+    return false;
+}
+
+/* The payload's own _id is stored as it is, or the record is refused; it is never replaced. */
+static bool id_is_usable(const struct mapping_work *w)
+{
+    const struct mapping_part *part = &w->m->parts[0];
+    json_t *id = json_object_get(w->tree, "_id");
+    json_t *source = NULL;
+
+    if (id == NULL)
+        return true;
+    if (w->m->into_id) {
+        bool own = w->m->n_parts == 1 && part->pick.kind == PICK_VALUE &&
+                   path_get(&part->pick.path, w->r->json, &source) == PATH_FOUND && source == id;
+        if (!own)
+            record_reject(w->r, REASON_UNSAFE_NAME, 0,
+                          "the document has an _id of its own, where the dedup key goes (exclude "
+                          "or rename it)");
+        return own;
+    }
+    if (json_is_array(id) || has_dollar_name(id, 2)) {
+        record_reject(w->r, REASON_UNSAFE_NAME, 0,
+                      "MongoDB takes no _id that is an array or holds names that begin with $");
+        return false;
+    }
+    return true;
+}
+
+static bool to_document(struct mapping_work *w, struct write_op *out)
+{
+    struct json_bson_in in = {
+        .root = w->tree, .notes = w->notes, .n_notes = w->n_notes, .skip_id = w->m->into_id};
+    bool odd_names;
+
+    switch (json_bson_build(
+        &in, MAX_BYTES - (out->filter->len < MAX_BYTES ? out->filter->len : MAX_BYTES),
+        &out->document, &odd_names)) {
+    case JSON_BSON_TOO_DEEP:
+        record_reject(w->r, REASON_TOO_DEEP, 0, "the document has more than %d levels",
+                      JSON_BSON_LEVELS);
+        return false;
+    case JSON_BSON_TOO_LARGE:
+        record_reject(w->r, REASON_TOO_LARGE, 0,
+                      "document and dedup key together have more than %d bytes", MAX_BYTES);
+        return false;
+    case JSON_BSON_OK:
+        break;
+    }
+    out->kind = odd_names ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT;
+    if (odd_names && w->m->into_id) /* an insert has no filter that brings _id */
+        MUST(bson_concat(out->document, out->filter));
+    return true;
+}
+
+static enum mapping_verdict no_value(const struct mapping *m, struct record *r)
+{
+    if (m->route->tombstone == TOMBSTONE_SKIP)
+        return MAPPING_SKIP;
+    record_reject(r, REASON_TOMBSTONE, 0,
+                  "the record has no value, and tombstone = \"dead_letter\"");
+    return MAPPING_REJECTED;
+}
+
+static bool build(struct mapping_work *w, struct write_op *out)
+{
+    *out = (struct write_op){.filter = bson_new()};
+    if (mapping_dedup_filter(w->m, w->r, out->filter, true) && mapping_shape(w) &&
+        id_is_usable(w) && to_document(w, out))
+        return true;
+    write_op_clear(out);
+    return false;
+}
+
+enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, struct write_op *out)
+{
+    enum { FEW = 16 };
+    struct json_bson_note few[FEW];
+    struct mapping_work w = {.m = m, .r = r};
+
+    if (r->value.ptr == NULL)
+        return no_value(m, r);
+    if (!payload_parse(r, true))
+        return MAPPING_REJECTED;
+    w.notes = m->max_notes <= FEW ? few : mem_array(m->max_notes, sizeof(*w.notes));
+
+    bool ok = build(&w, out);
+
+    for (size_t i = 0; i < w.n_notes; i++)
+        typed_clear(&w.notes[i].typed);
+    if (w.notes != few)
+        mem_free(w.notes);
+    json_decref(w.tree);
+    payload_release(
+        r); /* a record that has to wait must not wait with a tree of several times its size */
+    return ok ? MAPPING_WRITE : MAPPING_REJECTED;
+}
+
+/* --- back from a document --- */
+
+/* The same canonical form as add_double() and json integers make in mapping_dedup.c. */
+static bool append_canonical(bson_t *to, const char *name, const bson_iter_t *from)
+{
+    int64_t i;
+
+    if (BSON_ITER_HOLDS_INT32(from))
+        return bson_append_int64(to, name, -1, bson_iter_int32(from));
+    if (BSON_ITER_HOLDS_DOUBLE(from) && types_exact_integer(bson_iter_double(from), &i))
+        return bson_append_int64(to, name, -1, i);
+    return bson_append_iter(to, name, -1, from);
+}
+
+bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter)
+{
+    bson_iter_t top, at;
+
+    if (m->into_id)
+        return bson_iter_init_find(&top, document, "_id") && append_canonical(filter, "_id", &top);
+    for (size_t i = 0; i < m->n_parts; i++) {
+        const struct path *p = &m->parts[i].place;
+
+        if (!bson_iter_init_find(&at, document, p->names[0]))
+            return false;
+        for (size_t n = 1; n < p->n; n++) {
+            bson_iter_t child;
+
+            if (!BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &child) ||
+                !bson_iter_find(&child, p->names[n]))
+                return false;
+            at = child;
+        }
+        if (!append_canonical(filter, m->parts[i].name, &at))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,271 @@
+/*
+ * The dedup key: from sources to an equality filter that no value of a payload can turn into
+ * anything else.
+ *
+ * Only scalars get in, and they are appended as BSON values: a JSON object like {"$gt": ""} or an
+ * array never does. The filter names exactly the fields of the unique index, in the written order.
+ * Measured on mongod 6.0.5, four connections racing for 2,000 events each: no E11000 with one
+ * field, several, nested ones ("order.id" with $setOnInsert {order: {...}}, which replaces what the
+ * filter made, without a conflict), the fields in another order than the index has them, a
+ * sub-document ("@offset"), and int64 in the filter with the equal double in the document.
+ */
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "core/mapping_private.h"
+#include "core/payload.h"
+
+/* --- compiling --- */
+
+/* A name in _id's sub-document: the source without "@", and "_" for what a path would misread. */
+static char *id_part_name(const char *source)
+{
+    char *name = mem_text(source + (source[0] == '@'));
+
+    for (char *c = name; *c != '\0'; c++) {
+        if (*c == '.' || *c == '$')
+            *c = '_';
+    }
+    return name;
+}
+
+static bool place_is_safe(const struct path *p, struct err *e)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->names[i][0] == '$')
+            return err_set(e, ERR_CONFIG, 0,
+                           "dedup field \"%s\": MongoDB would read \"%s\" as an operator", p->text,
+                           p->names[i]);
+    }
+    if (strcmp(p->names[0], "_id") == 0)
+        return err_set(e, ERR_CONFIG, 0, "dedup field \"%s\": for _id say dedup.into = \"_id\"",
+                       p->text);
+    return true;
+}
+
+static bool part_new(struct mapping *m, size_t i, struct err *e)
+{
+    const struct config_dedup *dedup = &m->route->dedup;
+    struct mapping_part *part = &m->parts[i];
+
+    part->text = dedup->key.items[i];
+    if (!pick_init(&part->pick, part->text, e))
+        return err_wrap(e, "dedup.key");
+    if (m->into_id) {
+        part->name = m->n_parts == 1 ? mem_text("_id") : id_part_name(part->text);
+        return true;
+    }
+    if (!path_init(&part->place, dedup->fields.items[i], e))
+        return err_wrap(e, "dedup.fields");
+    part->name = mem_text(part->place.text);
+    return place_is_safe(&part->place, e);
+}
+
+/* Neither one field twice nor one inside another. */
+static bool parts_differ(const struct mapping *m, struct err *e)
+{
+    for (size_t i = 0; i < m->n_parts; i++) {
+        for (size_t j = 0; j < m->n_parts; j++) {
+            const struct mapping_part *a = &m->parts[i], *b = &m->parts[j];
+
+            if (i != j &&
+                (m->into_id ? strcmp(a->name, b->name) == 0 : path_is_prefix(&a->place, &b->place)))
+                return err_set(e, ERR_CONFIG, 0,
+                               "dedup.key: \"%s\" and \"%s\" would go to one place", a->text,
+                               b->text);
+        }
+    }
+    return true;
+}
+
+bool mapping_dedup_new(struct mapping *m, struct err *e)
+{
+    const struct config_dedup *dedup = &m->route->dedup;
+
+    m->n_parts = dedup->key.n;
+    m->into_id =
+        dedup->into_id || (dedup->fields.n == 1 && strcmp(dedup->fields.items[0], "_id") == 0);
+    if (m->n_parts == 0)
+        return err_set(e, ERR_CONFIG, 0, "dedup.key: a route needs a source of identity");
+    if (!m->into_id && dedup->fields.n != m->n_parts)
+        return err_set(e, ERR_CONFIG, 0, "dedup.fields: %zu fields for %zu parts of the key",
+                       dedup->fields.n, m->n_parts);
+    m->parts = mem_array(m->n_parts, sizeof(*m->parts));
+    for (size_t i = 0; i < m->n_parts; i++) {
+        if (!part_new(m, i, e))
+            return false;
+    }
+    return parts_differ(m, e);
+}
+
+void mapping_dedup_free(struct mapping *m)
+{
+    for (size_t i = 0; m->parts != NULL && i < m->n_parts; i++) {
+        pick_clear(&m->parts[i].pick);
+        path_clear(&m->parts[i].place);
+        mem_free(m->parts[i].name);
+    }
+    mem_free(m->parts);
+}
+
+/* --- one record --- */
+
+struct dedup_fault {
+    enum reason reason;
+    const char *what;
+};
+
+static bool fault(struct dedup_fault *f, enum reason reason, const char *what)
+{
+    *f = (struct dedup_fault){.reason = reason, .what = what};
+    return false;
+}
+
+/* A whole number goes in as int64 whatever it was, so that 1 and 1.0 make the same bytes; MongoDB
+ * holds them for equal. */
+static bool add_double(bson_t *to, const char *name, double d, struct dedup_fault *f)
+{
+    int64_t i;
+
+    if (!types_exact_integer(d, &i))
+        return fault(f, REASON_DEDUP_NOT_SCALAR, "is a number that is no exact integer");
+    return bson_append_int64(to, name, -1, i);
+}
+
+static bool add_text(bson_t *to, const char *name, struct slice s, struct dedup_fault *f)
+{
+    if (s.len == 0)
+        return fault(f, REASON_DEDUP_EMPTY, "is empty");
+    if (s.len > INT32_MAX || !payload_is_utf8(s))
+        return fault(f, REASON_DEDUP_NOT_SCALAR, "is not UTF-8 text");
+    return bson_append_utf8(to, name, -1, s.ptr, (int)s.len);
+}
+
+static bool add_typed(bson_t *to, const struct mapping_part *part, const struct record *r,
+                      const json_t *node, struct dedup_fault *f)
+{
+    struct slice number = {0};
+    struct typed typed;
+    bool ok;
+
+    if (json_is_string(node) && json_string_length(node) == 0)
+        return fault(f, REASON_DEDUP_EMPTY, "is empty");
+    if (json_is_object(node) || json_is_array(node))
+        return fault(f, REASON_DEDUP_NOT_SCALAR, "is an object or an array");
+    if (part->type == TYPE_DECIMAL && json_is_real(node))
+        number = payload_number_text(r->value, r->json, &part->pick.path);
+    if (!types_convert(part->type, node, number, &typed, &f->what)) {
+        f->reason = REASON_TYPE_CONVERSION;
+        return false;
+    }
+    if (typed.value.value_type == BSON_TYPE_DOUBLE)
+        ok = add_double(to, part->name, typed.value.value.v_double, f);
+    else
+        ok = bson_append_value(to, part->name, -1, &typed.value);
+    typed_clear(&typed);
+    return ok;
+}
+
+static bool add_node(bson_t *to, const struct mapping_part *part, const struct record *r,
+                     const json_t *node, struct dedup_fault *f)
+{
+    if (json_is_null(node))
+        return fault(f, REASON_DEDUP_NULL, "is null");
+    if (part->has_type)
+        return add_typed(to, part, r, node, f);
+    switch (json_typeof(node)) {
+    case JSON_STRING: /* jansson has checked the UTF-8 */
+        if (json_string_length(node) == 0)
+            return fault(f, REASON_DEDUP_EMPTY, "is empty");
+        return bson_append_utf8(to, part->name, -1, json_string_value(node),
+                                (int)json_string_length(node));
+    case JSON_INTEGER:
+        return bson_append_int64(to, part->name, -1, json_integer_value(node));
+    case JSON_REAL:
+        return add_double(to, part->name, json_real_value(node), f);
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return bson_append_bool(to, part->name, -1, json_is_true(node));
+    default:
+        return fault(f, REASON_DEDUP_NOT_SCALAR, "is an object or an array");
+    }
+}
+
+/* One value, in a fixed order: MongoDB compares sub-documents with the order of their fields. */
+static bool add_offset(bson_t *to, const char *name, const struct record *r)
+{
+    bson_t child;
+
+    return bson_append_document_begin(to, name, -1, &child) &&
+           bson_append_utf8(&child, "topic", -1, r->topic, -1) &&
+           bson_append_int64(&child, "partition", -1, r->partition) &&
+           bson_append_int64(&child, "offset", -1, r->offset) &&
+           bson_append_document_end(to, &child);
+}
+
+static bool add_part(bson_t *to, const struct mapping_part *part, const struct record *r,
+                     struct dedup_fault *f)
+{
+    struct slice bytes;
+    json_t *node;
+    int64_t number;
+
+    switch (part->pick.kind) {
+    case PICK_VALUE:
+        switch (path_get(&part->pick.path, r->json, &node)) {
+        case PATH_FOUND:
+            return add_node(to, part, r, node, f);
+        case PATH_IN_ARRAY:
+            return fault(f, REASON_DEDUP_NOT_SCALAR, "runs through an array");
+        case PATH_MISSING:
+            break;
+        }
+        return fault(f, REASON_DEDUP_MISSING, "is missing");
+    case PICK_OFFSET:
+        return add_offset(to, part->name, r);
+    case PICK_PARTITION:
+    case PICK_TIMESTAMP:
+        if (!pick_number(&part->pick, r, &number))
+            return fault(f, REASON_DEDUP_MISSING, "is missing");
+        if (part->pick.kind == PICK_TIMESTAMP)
+            return bson_append_date_time(to, part->name, -1, number);
+        return bson_append_int64(to, part->name, -1, number);
+    case PICK_KEY:
+    case PICK_HEADER:
+    case PICK_TOPIC:
+        if (!pick_bytes(&part->pick, r, &bytes))
+            return fault(f, REASON_DEDUP_MISSING, "is missing");
+        return add_text(to, part->name, bytes, f);
+    }
+    return false;
+}
+
+bool mapping_dedup_filter(const struct mapping *m, struct record *r, bson_t *filter, bool reject)
+{
+    bool nested = m->into_id && m->n_parts > 1;
+    bson_t *to = filter, child;
+
+    if (nested) {
+        MUST(bson_append_document_begin(filter, "_id", -1, &child));
+        to = &child;
+    }
+    for (size_t i = 0; i < m->n_parts; i++) {
+        const struct mapping_part *part = &m->parts[i];
+        struct dedup_fault f = {.reason = REASON_TOO_LARGE, .what = "is larger than a document"};
+
+        if (add_part(to, part, r, &f))
+            continue;
+        if (nested)
+            MUST(bson_append_document_end(filter, &child));
+        if (reject)
+            record_reject(r, f.reason, 0,
+                          f.reason == REASON_TYPE_CONVERSION ? "\"%s\" must be %s"
+                                                             : "dedup key: \"%s\" %s",
+                          part->text, f.what);
+        return false;
+    }
+    if (nested)
+        MUST(bson_append_document_end(filter, &child));
+    return true;
+}

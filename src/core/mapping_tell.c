@@ -1,0 +1,232 @@
+/*
+ * What other programs' caches are told (product of one [[route.invalidate]] each).
+ *
+ * monSQLize's readers, by version:
+ *   1.x  match keys against {"type":"invalidate","pattern":P}: a collection is
+ * *"ns":{"collection":"C","db":"D",* 3.x  the same message with *:D.C:* (bookmarks: D:C:bm:*), or
+ * {"type":"invalidateKey","key":K} for one key. Two or more of them echo every pattern for ever, so
+ * patterns need receivers_echo_safe.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "core/mapping_private.h"
+#include "core/payload.h"
+
+/* --- compiling --- */
+
+static bool name_is_plain(const char *name)
+{
+    return strpbrk(name, "*?[]\\") == NULL;
+}
+
+/* {"type":T,FIELD:VALUE,"instanceId":ID,"timestamp":NOW}, which is the order that monSQLize itself
+ * writes. */
+static char *message(const struct mapping *m, const char *type, const char *field,
+                     struct slice value)
+{
+    struct buf b = {0};
+
+    buf_printf(&b, "{\"type\":\"%s\",\"%s\":\"", type, field);
+    template_add_json(&b, value);
+    buf_add_text(&b, "\",\"instanceId\":\"");
+    template_add_json(&b, slice_text(m->env->instance_id));
+    buf_add_text(&b, "\",\"timestamp\":" TEMPLATE_TIMESTAMP "}");
+    return b.data; /* the caller's, by mem_free() */
+}
+
+static void add_pattern(const struct mapping *m, struct mapping_tell *tell, char *pattern)
+{
+    tell->patterns[tell->n_patterns++] = message(m, "invalidate", "pattern", slice_text(pattern));
+    mem_free(pattern);
+}
+
+static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, struct err *e)
+{
+    const struct config_invalidate *c = tell->config;
+    const char *db = m->route->database, *collection = m->route->collection;
+
+    if (m->env == NULL || m->env->instance_id == NULL || m->env->instance_id[0] == '\0')
+        return err_set(e, ERR_CONFIG, 0, "invalidate: monsqlize needs an instance id of its own");
+    if (c->flavor != 1 && c->flavor != 3)
+        return err_set(e, ERR_CONFIG, 0, "invalidate: flavor is 1 or 3");
+    if (c->flavor == 3 && (c->patterns || c->bookmarks) && !c->receivers_echo_safe)
+        return err_set(
+            e, ERR_CONFIG, 0,
+            "invalidate: patterns of flavor 3 are echoed for ever by two or more receivers; "
+            "use keys, or say receivers_echo_safe = true when they don't");
+    if ((c->patterns || c->bookmarks) && !(name_is_plain(db) && name_is_plain(collection)))
+        return err_set(e, ERR_CONFIG, 0,
+                       "invalidate: \"%s.%s\" holds a wildcard, which a pattern can't quote", db,
+                       collection);
+    if (c->flavor == 1 && c->patterns)
+        add_pattern(m, tell,
+                    mem_printf("*\"ns\":{\"collection\":\"%s\",\"db\":\"%s\",*", collection, db));
+    if (c->flavor == 3 && c->patterns)
+        add_pattern(m, tell, mem_printf("*:%s.%s:*", db, collection));
+    if (c->flavor == 3 && c->bookmarks)
+        add_pattern(m, tell, mem_printf("%s:%s:bm:*", db, collection));
+    if (tell->n_patterns == 0 && c->keys.n == 0)
+        return err_set(e, ERR_CONFIG, 0,
+                       "invalidate: neither keys nor patterns: nothing would be sent");
+    return true;
+}
+
+static bool template_of(struct mapping *m, struct template **out, enum template_kind kind,
+                        const char *text, struct err *e)
+{
+    struct template_names names = {.database = m->route->database,
+                                   .collection = m->route->collection};
+
+    *out = template_new(kind, text, &names, e);
+    if (*out == NULL)
+        return err_wrap(e, "invalidate");
+    m->tells_payload = m->tells_payload || template_needs_payload(*out);
+    return true;
+}
+
+static bool tell_new(struct mapping *m, struct mapping_tell *tell, struct err *e)
+{
+    const struct config_invalidate *c = tell->config;
+    bool monsqlize = c->mode == INVALIDATE_MONSQLIZE;
+
+    if (c->mode != INVALIDATE_UNLINK && (c->channel == NULL || c->channel[0] == '\0'))
+        return err_set(e, ERR_CONFIG, 0, "invalidate: a channel is needed");
+    if (c->mode == INVALIDATE_PUBSUB && (c->payload == NULL || c->payload[0] == '\0'))
+        return err_set(e, ERR_CONFIG, 0, "invalidate: a payload is needed");
+    if (c->mode == INVALIDATE_UNLINK && c->keys.n == 0)
+        return err_set(e, ERR_CONFIG, 0, "invalidate: unlink needs keys");
+
+    if (c->mode != INVALIDATE_UNLINK &&
+        !template_of(m, &tell->channel, TEMPLATE_TEXT, c->channel, e))
+        return false;
+    if (c->mode == INVALIDATE_PUBSUB)
+        return template_of(m, &tell->payload, TEMPLATE_JSON, c->payload, e);
+    tell->keys = mem_array(c->keys.n, sizeof(struct template *));
+    for (; tell->n_keys < c->keys.n; tell->n_keys++) {
+        if (!template_of(m, &tell->keys[tell->n_keys], monsqlize ? TEMPLATE_GLOB : TEMPLATE_TEXT,
+                         c->keys.items[tell->n_keys], e))
+            return false;
+    }
+    return !monsqlize || monsqlize_new(m, tell, e);
+}
+
+bool mapping_tell_new(struct mapping *m, struct err *e)
+{
+    m->n_tells = m->route->n_invalidate;
+    m->tells = mem_array(m->n_tells, sizeof(*m->tells));
+    for (size_t i = 0; i < m->n_tells; i++) {
+        m->tells[i].config = &m->route->invalidate[i];
+        if (!tell_new(m, &m->tells[i], e))
+            return false;
+    }
+    return true;
+}
+
+void mapping_tell_free(struct mapping *m)
+{
+    for (size_t i = 0; m->tells != NULL && i < m->n_tells; i++) {
+        struct mapping_tell *tell = &m->tells[i];
+
+        template_free(tell->channel);
+        template_free(tell->payload);
+        for (size_t k = 0; k < tell->n_keys; k++)
+            template_free(tell->keys[k]);
+        mem_free(tell->keys);
+        for (size_t p = 0; p < tell->n_patterns; p++)
+            mem_free(tell->patterns[p]);
+    }
+    mem_free(m->tells);
+}
+
+/* --- one record --- */
+
+struct teller {
+    const struct mapping *m;
+    const struct record *r;
+    struct invalidation_list *out;
+    size_t *skipped;
+};
+
+/* NULL: left out, and counted. An empty text is no key and no channel. */
+static char *filled(struct teller *t, const struct template *template)
+{
+    struct buf b = {0};
+
+    if (template_fill(template, t->r, &b) && b.len > 0)
+        return b.data;
+    buf_clear(&b);
+    (*t->skipped)++;
+    return NULL;
+}
+
+static void tell_pubsub(struct teller *t, const struct mapping_tell *tell)
+{
+    char *channel = filled(t, tell->channel);
+    char *body = channel != NULL ? filled(t, tell->payload) : NULL;
+
+    if (body != NULL)
+        invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, channel, body);
+    else
+        mem_free(channel);
+}
+
+static void tell_unlink(struct teller *t, const struct mapping_tell *tell)
+{
+    for (size_t i = 0; i < tell->n_keys; i++) {
+        char *key = filled(t, tell->keys[i]);
+
+        if (key != NULL)
+            invalidation_add(t->out, INVALIDATION_UNLINK, tell->config->index, key, NULL);
+    }
+}
+
+/* A 1.x reader knows patterns only: a key goes to it as the pattern without wildcards. */
+static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
+{
+    bool exact = tell->config->flavor == 3;
+    char *channel = filled(t, tell->channel);
+
+    if (channel == NULL)
+        return;
+    for (size_t i = 0; i < tell->n_patterns; i++)
+        invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, mem_text(channel),
+                         mem_text(tell->patterns[i]));
+    for (size_t i = 0; i < tell->n_keys; i++) {
+        char *key = filled(t, tell->keys[i]);
+
+        if (key == NULL)
+            continue;
+        if (payload_is_utf8(slice_text(key)))
+            invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, mem_text(channel),
+                             message(t->m, exact ? "invalidateKey" : "invalidate",
+                                     exact ? "key" : "pattern", slice_text(key)));
+        else
+            (*t->skipped)++;
+        mem_free(key);
+    }
+    mem_free(channel);
+}
+
+void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
+                           struct invalidation_list *out, size_t *skipped)
+{
+    struct teller t = {.m = m, .r = r, .out = out, .skipped = skipped};
+
+    if (m->tells_payload)
+        (void)payload_parse(r,
+                            false); /* again, when it was released; a path in nothing is missing */
+    for (size_t i = 0; i < m->n_tells; i++) {
+        const struct mapping_tell *tell = &m->tells[i];
+
+        if (tell->config->publish_on == PUBLISH_INSERTED && !inserted)
+            continue;
+        if (tell->config->mode == INVALIDATE_PUBSUB)
+            tell_pubsub(&t, tell);
+        else if (tell->config->mode == INVALIDATE_UNLINK)
+            tell_unlink(&t, tell);
+        else
+            tell_monsqlize(&t, tell);
+    }
+    payload_release(r);
+}

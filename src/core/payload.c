@@ -1,0 +1,274 @@
+#include "core/payload.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* Names that occur twice are refused, \u0000 inside a string is kept. */
+static const size_t FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+
+static bool starts_with(struct slice s, const char *magic, size_t len)
+{
+    return s.len >= len && memcmp(s.ptr, magic, len) == 0;
+}
+
+/* What a JSON text can't begin with and operators should be told by name. Looked at only after a
+ * failure. */
+static bool name_the_framing(struct record *r)
+{
+    static const struct {
+        const char *magic, *name;
+        size_t len;
+    } compressed[] = {
+        {"\x1f\x8b", "gzip", 2},
+        {"\x28\xb5\x2f\xfd", "zstd", 4},
+        {"\x04\x22\x4d\x18", "lz4", 4},
+        {"\xff\x06\x00\x00sNaPpY", "snappy", 10},
+        {"\x82SNAPPY\x00", "snappy (xerial)", 8},
+    };
+
+    for (size_t i = 0; i < sizeof(compressed) / sizeof(compressed[0]); i++) {
+        if (starts_with(r->value, compressed[i].magic, compressed[i].len)) {
+            record_reject(r, REASON_COMPRESSED, 0, "the value is compressed with %s",
+                          compressed[i].name);
+            return true;
+        }
+    }
+    if (r->value.len >= 5 && starts_with(r->value, "\x00", 1)) {
+        record_reject(r, REASON_SCHEMA_REGISTRY_FRAMING, 0,
+                      "the value begins with byte 0x00 and a schema id: a schema registry "
+                      "serializer wrote it");
+        return true;
+    }
+    if (starts_with(r->value, "\xef\xbb\xbf", 3)) {
+        record_reject(r, REASON_JSON_SYNTAX, 0,
+                      "the value begins with a byte order mark (BOM), which JSON forbids");
+        return true;
+    }
+    return false;
+}
+
+/* The text is a JSON value, but none that json_loadb() takes at the top. */
+static bool is_bare_value(struct slice text)
+{
+    json_error_t error;
+    json_t *value = json_loadb(text.ptr, text.len, FLAGS | JSON_DECODE_ANY, &error);
+    bool is = value != NULL && !json_is_object(value);
+
+    json_decref(value);
+    return is;
+}
+
+/* error->text is not used: it quotes the payload. */
+static void explain(struct record *r, const json_error_t *error)
+{
+    int at = error->position;
+
+    if (name_the_framing(r))
+        return;
+    switch (json_error_code(error)) {
+    case json_error_invalid_utf8:
+        record_reject(r, REASON_INVALID_UTF8, 0, "not UTF-8 at byte %d", at);
+        break;
+    case json_error_duplicate_key:
+        record_reject(r, REASON_DUPLICATE_NAME, 0, "a name occurs twice in one object, at byte %d",
+                      at);
+        break;
+    case json_error_numeric_overflow:
+        record_reject(r, REASON_NUMBER_RANGE, 0, "a number outside int64 or double ends at byte %d",
+                      at);
+        break;
+    case json_error_stack_overflow:
+        record_reject(r, REASON_TOO_DEEP, 0, "nested more than %d levels deep, at byte %d", 2048,
+                      at);
+        break;
+    case json_error_null_byte_in_key:
+        record_reject(r, REASON_UNSAFE_NAME, 0, "a name with a NUL in it, at byte %d", at);
+        break;
+    case json_error_end_of_input_expected:
+        record_reject(r, REASON_JSON_SYNTAX, 0, "something follows the JSON value, at byte %d", at);
+        break;
+    case json_error_premature_end_of_input:
+        record_reject(r, REASON_JSON_SYNTAX, 0, "the JSON text ends too early, at byte %d", at);
+        break;
+    default:
+        if (is_bare_value(r->value))
+            record_reject(r, REASON_NOT_AN_OBJECT, 0, "a bare JSON value, not an object");
+        else
+            record_reject(r, REASON_JSON_SYNTAX, 0, "not JSON at byte %d", at);
+        break;
+    }
+}
+
+bool payload_parse(struct record *r, bool reject)
+{
+    json_error_t error;
+    json_t *json;
+
+    if (r->json != NULL)
+        return true;
+    if (r->value.ptr == NULL || r->value.len == 0) {
+        if (reject && r->value.ptr == NULL)
+            record_reject(r, REASON_TOMBSTONE, 0, "the record has no value");
+        else if (reject)
+            record_reject(r, REASON_EMPTY_VALUE, 0, "the value has no bytes");
+        return false;
+    }
+    json = json_loadb(r->value.ptr, r->value.len, FLAGS, &error);
+    if (json == NULL) {
+        if (reject)
+            explain(r, &error);
+        return false;
+    }
+    if (!json_is_object(json)) {
+        json_decref(json);
+        if (reject)
+            record_reject(r, REASON_NOT_AN_OBJECT, 0, "a JSON array, not an object");
+        return false;
+    }
+    r->json = json;
+    return true;
+}
+
+void payload_release(struct record *r)
+{
+    json_decref(r->json);
+    r->json = NULL;
+}
+
+/* --- the text of one number: a walk over text that is known to be valid --- */
+
+struct scan {
+    const char *at, *end;
+};
+
+static void skip_space(struct scan *s)
+{
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
+        s->at++;
+}
+
+static void skip_string(struct scan *s)
+{
+    for (s->at++; s->at < s->end && *s->at != '"'; s->at++) {
+        if (*s->at == '\\')
+            s->at++;
+    }
+    s->at++;
+}
+
+/* Brackets are counted and not matched: the text is valid. */
+static void skip_value(struct scan *s)
+{
+    size_t depth = 0;
+
+    skip_space(s);
+    while (s->at < s->end) {
+        char c = *s->at;
+
+        if (c == '"') {
+            skip_string(s);
+        } else if (c == '{' || c == '[') {
+            depth++;
+            s->at++;
+        } else if (c == '}' || c == ']') {
+            if (depth == 0)
+                return;
+            depth--;
+            s->at++;
+        } else if (c == ',' && depth == 0) {
+            return;
+        } else {
+            s->at++;
+            continue;
+        }
+        if (depth == 0)
+            return;
+    }
+}
+
+/* To the value of the member that is the n-th of the object that begins here. */
+static void enter_member(struct scan *s, size_t n)
+{
+    skip_space(s);
+    s->at++; /* { */
+    for (size_t i = 0;; i++) {
+        skip_space(s);
+        skip_string(s);
+        skip_space(s);
+        s->at++; /* : */
+        if (i == n)
+            break;
+        skip_value(s);
+        skip_space(s);
+        s->at++; /* , */
+    }
+    skip_space(s);
+}
+
+/* jansson keeps the members in the order of the text, so a name need not be read (escapes!), only
+ * counted. */
+static size_t position_of(json_t *object, const char *name)
+{
+    size_t n = 0;
+
+    for (void *i = json_object_iter(object); i != NULL; i = json_object_iter_next(object, i), n++) {
+        if (strcmp(json_object_iter_key(i), name) == 0)
+            break;
+    }
+    return n;
+}
+
+struct slice payload_number_text(struct slice text, const json_t *root, const struct path *path)
+{
+    struct scan s = {.at = text.ptr, .end = (const char *)text.ptr + text.len};
+    union {
+        const json_t *in;
+        json_t *out;
+    } at = {.in = root}; /* jansson's iterators want it without const and change nothing */
+    const char *start;
+
+    for (size_t i = 0; i < path->n; i++) {
+        enter_member(&s, position_of(at.out, path->names[i]));
+        at.out = json_object_get(at.in, path->names[i]);
+    }
+    start = s.at;
+    while (s.at < s.end && strchr("+-.0123456789eE", *s.at) != NULL && *s.at != '\0')
+        s.at++;
+    return slice_of(start, (size_t)(s.at - start));
+}
+
+/* How many bytes the character at s[i] has; 0: it is none. */
+static size_t character(const unsigned char *s, size_t left)
+{
+    unsigned char c = s[0];
+    size_t n = c < 0x80                 ? 1
+               : c >= 0xC2 && c <= 0xDF ? 2
+               : (c & 0xF0) == 0xE0     ? 3
+               : c >= 0xF0 && c <= 0xF4 ? 4
+                                        : 0;
+
+    if (n == 0 || n > left)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    }
+    if ((c == 0xE0 && s[1] < 0xA0) || (c == 0xED && s[1] > 0x9F) || (c == 0xF0 && s[1] < 0x90) ||
+        (c == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return n;
+}
+
+bool payload_is_utf8(struct slice s)
+{
+    const unsigned char *at = s.ptr;
+
+    for (size_t i = 0; i < s.len;) {
+        size_t n = character(at + i, s.len - i);
+
+        if (n == 0)
+            return false;
+        i += n;
+    }
+    return true;
+}
