@@ -319,6 +319,21 @@ static bool forget_resting(struct coalesce *c)
     return true;
 }
 
+/* Above the cap, where only those may be that somebody waits for: makes room, at the cost of
+ * t (PENDING or SENDING, may be NULL) if it must be. */
+static void shed(struct coalesce *c, struct target *t)
+{
+    while (HASH_CNT(hh, c->table) > c->max_targets)
+        if (!forget_resting(c))
+            break;
+    if (HASH_CNT(hh, c->table) <= c->max_targets || !t || t->state != TARGET_PENDING ||
+        t->collapsed || !link_empty(&t->waiting))
+        return;
+    rule_of(c, t->message.rule)->counts.dropped++;
+    heap_remove(heap_of(c, t), t);
+    target_free(c, t);
+}
+
 /* Lowers every due time above now to now. */
 static void heap_hurry(struct heap *h, int64_t now_ms)
 {
@@ -483,12 +498,8 @@ void coalesce_abandon(struct coalesce *c, struct coalesce_waiter *w)
         if (!t) /* was released */
             continue;
         link_remove(link);
-        if (HASH_CNT(hh, c->table) > c->max_targets && t->state == TARGET_PENDING &&
-            !t->collapsed && link_empty(&t->waiting)) {
-            rule_of(c, t->message.rule)->counts.dropped++;
-            heap_remove(heap_of(c, t), t);
-            target_free(c, t);
-        }
+        if (link_empty(&t->waiting))
+            shed(c, t);
     }
     mem_free(w->links);
     w->links = NULL;
@@ -550,40 +561,41 @@ static void release(struct coalesce_link *riding, struct coalesce_waiter ***tail
 static void target_sent(struct coalesce *c, struct target *t)
 {
     struct rule *rule = rule_of(c, t->message.rule);
-    int64_t after = rule->set.repeat_after_ms;
+    int64_t window_ms = rule->set.coalesce_ms, after_ms = rule->set.repeat_after_ms;
 
     if (t->repeat)
         rule->counts.repeated++;
     else
         rule->counts.sent++;
-    if (t->again)
+    if (t->again) {
         target_pend(c, t, t->due_at);
-    else if (t->repeat || c->draining)
+        shed(c, t);
+    } else if (t->repeat || c->draining || (after_ms == 0 && window_ms == 0)) {
         target_free(c, t);
-    else if (after > 0)
-        target_rest(c, t,
-                    after > rule->set.coalesce_ms
-                        ? t->window_ends_at - rule->set.coalesce_ms + after
-                        : t->window_ends_at,
-                    true);
-    else if (rule->set.coalesce_ms > 0)
-        target_rest(c, t, t->window_ends_at, false);
-    else
-        target_free(c, t);
+    } else {
+        int64_t started_at = t->window_ends_at - window_ms;
+        target_rest(c, t, started_at + (after_ms > window_ms ? after_ms : window_ms), after_ms > 0);
+        shed(c, NULL);
+    }
 }
 
 static void target_failed(struct coalesce *c, struct target *t, int64_t retry_at_ms)
 {
     rule_of(c, t->message.rule)->counts.failed++;
     link_splice(&t->waiting, &t->riding);
-    if (t->again) /* not before due_at: what was added together with it relies on that */
-        target_pend(c, t, t->due_at > retry_at_ms ? t->due_at : retry_at_ms);
-    else if (!t->repeat)
-        target_pend(c, t, retry_at_ms);
-    else if (c->draining)
-        target_free(c, t);
-    else
-        target_rest(c, t, retry_at_ms, true);
+    if (t->repeat && !t->again) {
+        if (c->draining)
+            target_free(c, t);
+        else
+            target_rest(c, t, retry_at_ms, true);
+        return;
+    }
+    /* A PUBLISH not before the time that the UNLINKs added with it go by; an UNLINK may always go
+     * sooner. */
+    if (t->again && t->message.kind == INVALIDATION_PUBLISH && t->due_at > retry_at_ms)
+        retry_at_ms = t->due_at;
+    target_pend(c, t, retry_at_ms);
+    shed(c, t);
 }
 
 struct coalesce_waiter *coalesce_sent(struct coalesce *c, const bool *ok, int64_t retry_at_ms)
@@ -591,14 +603,14 @@ struct coalesce_waiter *coalesce_sent(struct coalesce *c, const bool *ok, int64_
     struct coalesce_waiter *released = NULL, **tail = &released;
 
     for (size_t i = 0; i < c->n_sending; i++) {
-        struct target *t = c->sending[i];
         if (ok[i]) {
-            release(&t->riding, &tail);
-            target_sent(c, t);
-        } else {
-            target_failed(c, t, retry_at_ms);
+            release(&c->sending[i]->riding, &tail);
+            target_sent(c, c->sending[i]);
         }
     }
+    for (size_t i = 0; i < c->n_sending; i++)
+        if (!ok[i])
+            target_failed(c, c->sending[i], retry_at_ms);
     c->n_sending = 0;
     c->n_repeating = 0;
     return released;
