@@ -149,8 +149,9 @@ static bool order_by_pick(const struct mapping *m, struct record *r)
 }
 
 /*
- * jansson's tree of a payload takes about this many times the bytes of its text (measured with
- * 300-byte objects of 5 to 26 members). It waits with the record, so the budget must know.
+ * jansson's tree of a payload takes about this many times the bytes of its text (measured: 10.4 for
+ * flights of 5 members, 7.8 for earthquakes of 26). It waits with the record, so the budget must
+ * know.
  */
 enum { TREE_FACTOR = 10 };
 

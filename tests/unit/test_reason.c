@@ -1,0 +1,61 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "core/reason.h"
+
+/* The names are public: this list is the contract, the table in reason.c must agree. */
+static const char *const public_names[] = {
+    "json_syntax",    "not_an_object",    "invalid_utf8",
+    "duplicate_name", "number_range",     "schema_registry_framing",
+    "compressed",     "dedup_missing",    "dedup_null",
+    "dedup_empty",    "dedup_not_scalar", "type_conversion",
+    "unsafe_name",    "empty_value",      "tombstone",
+    "too_large",      "too_deep",         "unique_conflict",
+    "conflict",       "validation",       "rejected",
+};
+
+static void test_names_are_the_public_ones_in_order(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(public_names) / sizeof(public_names[0]), REASON_COUNT - 1);
+    for (int i = 1; i < REASON_COUNT; i++)
+        assert_string_equal(reason_name((enum reason)i), public_names[i - 1]);
+}
+
+static void test_parse_is_the_way_back(void **state)
+{
+    enum reason reason;
+
+    (void)state;
+    for (int i = 1; i < REASON_COUNT; i++) {
+        assert_true(reason_parse(reason_name((enum reason)i), &reason));
+        assert_int_equal(reason, i);
+    }
+    assert_false(reason_parse("none", &reason)); /* no dead letter has it */
+    assert_false(reason_parse("", &reason));
+    assert_false(reason_parse("Json_Syntax", &reason));
+}
+
+static void test_every_reason_helps(void **state)
+{
+    (void)state;
+    for (int i = 1; i < REASON_COUNT; i++)
+        assert_true(strlen(reason_help((enum reason)i)) > 30);
+    assert_string_equal(reason_name(REASON_COUNT), "unknown");
+    assert_non_null(reason_help((enum reason)999));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_are_the_public_ones_in_order),
+        cmocka_unit_test(test_parse_is_the_way_back),
+        cmocka_unit_test(test_every_reason_helps),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
