@@ -12,8 +12,8 @@
  *
  * What it decides:
  * - Operations with the same filter bytes are folded: the first is sent, the others are duplicates
- * once it is stored, and share its failure for now. If it can never be stored, the next of them is
- * tried: another content may pass, as it would have in a batch of its own.
+ * once it is stored, and LATER when it failed for now. If it can never be stored, the next of them
+ * is tried: another content may pass, as it would have in a batch of its own.
  * - A command holds one kind only, so that one wire command answers it. It is ordered when two of
  * its operations are of one lane (itself or through a folded one), unordered otherwise. Upserts of
  * duplicates raise no error, so an ordered one hardly ever stops. When ordered commands stopped

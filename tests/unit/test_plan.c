@@ -1,0 +1,524 @@
+/* Each rule of plan.h by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "core/plan.h"
+
+#include "plan_ops.h"
+
+/* "Aa Ab Ba i:Cc": lane and key of each operation; i: an insert; - no lane. */
+static size_t ops_of(const char *text, struct write_op *ops, size_t cap)
+{
+    size_t n = 0;
+
+    for (const char *p = text; *p && n < cap; n++) {
+        enum write_kind kind = WRITE_KIND_UPSERT;
+        if (p[0] == 'i' && p[1] == ':') {
+            kind = WRITE_KIND_INSERT;
+            p += 2;
+        }
+        char lane[2] = {p[0], 0}, key[2] = {p[1], 0};
+        ops[n] = op_new(kind, key, p[0] == '-' ? NULL : lane, 0);
+        p += 2;
+        while (*p == ' ')
+            p++;
+    }
+    return n;
+}
+
+/* ---- scripted conversations ---- */
+
+struct talk {
+    struct plan *p;
+    struct write_op ops[32];
+    size_t n;
+    struct plan_command c;
+};
+
+static void talk_begin(struct talk *t, const char *text, size_t max_ops)
+{
+    struct plan_limits limits = {.max_ops = max_ops, .max_bytes = 1 << 20};
+
+    t->p = plan_new(&limits);
+    t->n = ops_of(text, t->ops, 32);
+    plan_begin(t->p, t->ops, t->n);
+}
+
+static void talk_end(struct talk *t)
+{
+    plan_free(t->p);
+    ops_free(t->ops, t->n);
+}
+
+/* Expects a command like "U 0 1", "Uo 0 1" (ordered), "I 2", "L 3", or "" for the end. */
+static void command(struct talk *t, const char *want)
+{
+    char got[256] = "";
+    size_t len = 0;
+
+    if (plan_next(t->p, &t->c)) {
+        static const char kinds[] = {[PLAN_UPSERT] = 'U', [PLAN_INSERT] = 'I', [PLAN_LOOK] = 'L'};
+        len += (size_t)snprintf(got, sizeof got, "%c%s", kinds[t->c.kind], t->c.ordered ? "o" : "");
+        for (size_t i = 0; i < t->c.n; i++)
+            len += (size_t)snprintf(got + len, sizeof got - len, " %td", t->c.ops[i] - t->ops);
+    }
+    assert_string_equal(got, want);
+}
+
+/* Answers it: I inserted, D matched, or a code that follows: "I D 121 I". */
+static void reply(struct talk *t, const char *text)
+{
+    bson_t b = BSON_INITIALIZER, upserted, errors, e;
+    struct outcome_call call = {
+        .fault = CALL_FINE, .ordered = t->c.ordered, .is_insert = t->c.kind == PLAN_INSERT};
+    int32_t done = 0, index = 0;
+    char key[16];
+    int32_t n_upserted = 0, n_errors = 0;
+
+    bson_init(&upserted);
+    bson_init(&errors);
+    for (const char *p = text; *p; index++) {
+        char *end;
+        long code = strtol(p, &end, 10);
+        if (end != p) {
+            snprintf(key, sizeof key, "%d", n_errors++);
+            BSON_APPEND_DOCUMENT_BEGIN(&errors, key, &e);
+            BSON_APPEND_INT32(&e, "index", index);
+            BSON_APPEND_INT32(&e, "code", (int32_t)code);
+            BSON_APPEND_UTF8(&e, "errmsg", "index: x");
+            bson_append_document_end(&errors, &e);
+            p = end;
+        } else {
+            done++;
+            if (*p == 'I' && t->c.kind == PLAN_UPSERT) {
+                snprintf(key, sizeof key, "%d", n_upserted++);
+                BSON_APPEND_DOCUMENT_BEGIN(&upserted, key, &e);
+                BSON_APPEND_INT32(&e, "index", index);
+                bson_append_document_end(&upserted, &e);
+            }
+            p++;
+        }
+        while (*p == ' ')
+            p++;
+    }
+    BSON_APPEND_INT32(&b, "n", done);
+    BSON_APPEND_ARRAY(&b, "upserted", &upserted);
+    BSON_APPEND_ARRAY(&b, "writeErrors", &errors);
+    BSON_APPEND_INT32(&b, "ok", 1);
+    plan_reply(t->p, &call, &b);
+    bson_destroy(&b);
+    bson_destroy(&upserted);
+    bson_destroy(&errors);
+}
+
+static void refuse(struct talk *t, enum call_fault fault, int code)
+{
+    struct outcome_call call = {
+        .fault = fault, .code = code, .message = "too large", .ordered = t->c.ordered};
+
+    plan_reply(t->p, &call, NULL);
+}
+
+static const struct outcome_call no_fault = {.fault = CALL_FINE};
+
+/* One letter each: I D L U N. */
+static void results(struct talk *t, const char *want)
+{
+    char got[64] = "";
+    struct plan_command c;
+
+    assert_false(plan_next(t->p, &c));
+    const struct outcome *r = plan_results(t->p);
+    for (size_t i = 0; i < t->n; i++) {
+        static const char names[] = {
+            [FATE_INSERTED] = 'I', [FATE_DUPLICATE] = 'D', [FATE_LOOK] = '?',
+            [FATE_LATER] = 'L',    [FATE_UNKNOWN] = 'U',   [FATE_NEVER] = 'N',
+            [FATE_NOT_RUN] = '?',  [FATE_SPLIT] = '?'};
+        got[i] = names[r[i].fate];
+    }
+    assert_string_equal(got, want);
+}
+
+static void test_nothing(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "", 10);
+    command(&t, "");
+    results(&t, "");
+    talk_end(&t);
+}
+
+static void test_unordered(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Cc -d -e", 10);
+    command(&t, "U 0 1 2 3 4");
+    reply(&t, "I D 121 I D");
+    results(&t, "IDNID");
+    assert_int_equal(plan_results(t.p)[2].reason, REASON_VALIDATION);
+    assert_string_equal(plan_results(t.p)[2].text, "index: x");
+    talk_end(&t);
+}
+
+static void test_ordered_goes_on_behind_a_stop(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Ab Bc Ad Be", 10);
+    command(&t, "Uo 0 1 2 3 4");
+    reply(&t, "I 121");
+    command(&t, "Uo 2 3 4");
+    reply(&t, "I D I");
+    results(&t, "INIDI");
+    talk_end(&t);
+}
+
+static void test_what_is_behind_a_failure_for_now_waits(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Ac Bd Ae", 10);
+    command(&t, "Uo 0 1 2 3 4");
+    reply(&t, "112");
+    command(&t, "Uo 1 3");
+    reply(&t, "I I");
+    results(&t, "LILIL");
+    assert_int_equal(plan_results(t.p)[4].retry, RETRY_CONFLICT);
+    assert_int_equal(plan_results(t.p)[4].code, 112);
+    talk_end(&t);
+}
+
+static void test_folding(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Aa Bb Aa Bb", 10);
+    command(&t, "U 0 2"); /* alone of their lanes once folded */
+    reply(&t, "I D");
+    results(&t, "IDDDD");
+    talk_end(&t);
+
+    talk_begin(&t, "Aa Aa Ab", 10);
+    command(&t, "Uo 0 2");
+    reply(&t, "112");
+    results(&t, "LLL");
+    talk_end(&t);
+
+    /* The whole command unknown: folded ones too. */
+    talk_begin(&t, "Aa Aa -a", 10);
+    command(&t, "U 0");
+    refuse(&t, CALL_NETWORK, 4);
+    results(&t, "ULL");
+    assert_int_equal(plan_results(t.p)[2].retry, RETRY_NETWORK);
+    talk_end(&t);
+}
+
+static void test_folded_across_lanes_keeps_the_order(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    /* 1 is of lane B and hangs on 0; 2 is behind it. */
+    talk_begin(&t, "Aa Ba Bb", 10);
+    command(&t, "Uo 0 2");
+    reply(&t, "112");
+    results(&t, "LLL");
+    talk_end(&t);
+
+    talk_begin(&t, "Aa Ba Bb", 1);
+    command(&t, "U 0");
+    reply(&t, "I");
+    command(&t, "U 2");
+    reply(&t, "I");
+    results(&t, "IDI");
+    talk_end(&t);
+
+    /* B failed for now before its folded one: that one waits although its leader is stored. */
+    talk_begin(&t, "Bb Aa Ba", 10);
+    command(&t, "U 0 1");
+    reply(&t, "112 I");
+    results(&t, "LIL");
+    talk_end(&t);
+}
+
+static void test_another_content_is_tried_when_the_first_can_never_be_stored(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Aa Ab Aa Aa", 10);
+    command(&t, "Uo 0 2");
+    reply(&t, "121");
+    command(&t, "Uo 1 2");
+    reply(&t, "121");
+    command(&t, "Uo 2 3");
+    reply(&t, "I I");
+    results(&t, "NNIID");
+    talk_end(&t);
+}
+
+static void test_kinds_are_not_mixed_and_keep_their_lanes_order(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa i:Ab Ac Bd i:Ce", 10);
+    command(&t, "U 0 3"); /* 2 may not pass 1 */
+    reply(&t, "I I");
+    command(&t, "I 1 4");
+    reply(&t, "I I");
+    command(&t, "U 2");
+    reply(&t, "I");
+    results(&t, "IIIII");
+    talk_end(&t);
+}
+
+static void test_look(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Cc", 10);
+    command(&t, "U 0 1 2");
+    reply(&t, "11000 I 11000");
+    command(&t, "L 0");
+    plan_looked(t.p, PLAN_LOOK_FOUND, &no_fault);
+    command(&t, "L 2");
+    plan_looked(t.p, PLAN_LOOK_MISSING, &no_fault);
+    command(&t, "U 2"); /* it may have gone in between: once more */
+    reply(&t, "11000");
+    command(&t, "L 2");
+    plan_looked(t.p, PLAN_LOOK_MISSING, &no_fault);
+    results(&t, "DIN");
+    assert_int_equal(plan_results(t.p)[2].reason, REASON_UNIQUE_CONFLICT);
+    assert_int_equal(plan_results(t.p)[2].code, 11000);
+    assert_string_equal(plan_results(t.p)[2].text, "index: x");
+    assert_null(plan_results(t.p)[0].text);
+    talk_end(&t);
+
+    /* It was a roll-back: the second time it is stored. */
+    talk_begin(&t, "Aa Ab", 10);
+    command(&t, "Uo 0 1");
+    reply(&t, "11000");
+    command(&t, "L 0");
+    plan_looked(t.p, PLAN_LOOK_MISSING, &no_fault);
+    command(&t, "Uo 0 1");
+    reply(&t, "I I");
+    results(&t, "II");
+    talk_end(&t);
+}
+
+static void test_look_failed(void **state)
+{
+    struct talk t;
+    static const struct outcome_call rights = {.fault = CALL_SERVER, .code = 13};
+
+    (void)state;
+    talk_begin(&t, "Aa Bb i:Cc", 10);
+    command(&t, "U 0 1");
+    reply(&t, "11000 11000");
+    command(&t, "L 0");
+    plan_looked(t.p, PLAN_LOOK_FAILED, &rights);
+    results(&t, "UUL");
+    assert_int_equal(plan_results(t.p)[1].retry, RETRY_RIGHTS);
+    assert_int_equal(plan_results(t.p)[2].retry, RETRY_RIGHTS);
+    assert_null(plan_results(t.p)[0].text);
+    talk_end(&t);
+}
+
+static void test_an_outage_costs_one_command(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Cc Dd", 2);
+    command(&t, "U 0 1");
+    refuse(&t, CALL_SELECTION, 13053);
+    results(&t, "UULL");
+    assert_int_equal(plan_results(t.p)[3].retry, RETRY_NO_PRIMARY);
+    talk_end(&t);
+}
+
+/* G6: one operation that the server can't judge does not hold up what has another way. */
+static void test_an_unknown_one_is_not_an_outage(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa i:Bb", 10);
+    command(&t, "U 0");
+    reply(&t, "424242");
+    command(&t, "I 1");
+    reply(&t, "I");
+    results(&t, "UI");
+    talk_end(&t);
+}
+
+static void test_stop(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Cc", 2);
+    command(&t, "U 0 1");
+    reply(&t, "I 11000");
+    plan_stop(t.p, RETRY_TIMEOUT);
+    results(&t, "IUL");
+    assert_int_equal(plan_results(t.p)[1].retry, RETRY_TIMEOUT);
+    assert_int_equal(plan_results(t.p)[2].retry, RETRY_TIMEOUT);
+    talk_end(&t);
+}
+
+static void test_split(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Ab Ac Bd Be", 10);
+    command(&t, "Uo 0 1 2 3 4");
+    refuse(&t, CALL_DOCUMENT, 0);
+    command(&t, "Uo 0 1");
+    refuse(&t, CALL_SERVER, 15);
+    command(&t, "U 0");
+    reply(&t, "I");
+    command(&t, "Uo 1 2");
+    refuse(&t, CALL_SERVER, 15);
+    command(&t, "U 1");
+    refuse(&t, CALL_SERVER, 15);
+    command(&t, "U 2");
+    reply(&t, "I");
+    command(&t, "Uo 3 4");
+    reply(&t, "I I");
+    results(&t, "INIII");
+    assert_int_equal(plan_results(t.p)[1].reason, REASON_TOO_DEEP);
+    assert_string_equal(plan_results(t.p)[1].text, "too large");
+    talk_end(&t);
+}
+
+static void test_split_by_an_unknown_code(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Cc", 10);
+    command(&t, "U 0 1 2");
+    refuse(&t, CALL_SERVER, 424242);
+    command(&t, "U 0");
+    refuse(&t, CALL_SERVER, 424242);
+    command(&t, "U 1");
+    reply(&t, "I"); /* so it was 0's fault */
+    command(&t, "U 2");
+    reply(&t, "I");
+    results(&t, "UII");
+    assert_int_equal(plan_results(t.p)[0].code, 424242);
+    talk_end(&t);
+
+    talk_begin(&t, "Aa Bb Cc Dd", 10);
+    command(&t, "U 0 1 2 3");
+    refuse(&t, CALL_SERVER, 424242);
+    command(&t, "U 0 1");
+    refuse(&t, CALL_SERVER, 424242);
+    command(&t, "U 0");
+    refuse(&t, CALL_SERVER, 424242);
+    command(&t, "U 1");
+    refuse(&t, CALL_SERVER, 424242); /* everybody's */
+    results(&t, "UULL");
+    talk_end(&t);
+}
+
+static void test_limits(void **state)
+{
+    struct plan_limits limits = {.max_ops = 1000, .max_bytes = 3000};
+    struct plan *p = plan_new(&limits);
+    struct write_op ops[4];
+    struct plan_command c;
+    struct outcome_call call = {.fault = CALL_SELECTION};
+
+    (void)state;
+    ops[0] = op_new(WRITE_KIND_UPSERT, "a", "A", 5000); /* alone, though above the limit */
+    ops[1] = op_new(WRITE_KIND_UPSERT, "b", "B", 1000);
+    ops[2] = op_new(WRITE_KIND_UPSERT, "c", "C", 1000);
+    ops[3] = op_new(WRITE_KIND_UPSERT, "d", "D", 1000);
+    plan_begin(p, ops, 4);
+    assert_true(plan_next(p, &c));
+    assert_int_equal(c.n, 1);
+    plan_reply(p, &call, NULL);
+    assert_false(plan_next(p, &c));
+
+    plan_begin(p, ops + 1, 3);
+    assert_true(plan_next(p, &c));
+    assert_int_equal(c.n, 2);
+    plan_reply(p, &call, NULL);
+    assert_false(plan_next(p, &c));
+    plan_free(p);
+    ops_free(ops, 4);
+}
+
+/* 600 errors that echo 50 kB each would pass 16 MB. */
+static void test_echo_limit(void **state)
+{
+    enum { N = 600, KEY = 50000 };
+    struct plan_limits limits = {.max_ops = 1000, .max_bytes = 40 << 20};
+    struct plan *p = plan_new(&limits);
+    struct write_op *ops = mem_array(N, sizeof *ops);
+    char *key = mem_new(KEY + 1);
+    struct plan_command c;
+    struct outcome_call call = {.fault = CALL_SELECTION};
+
+    (void)state;
+    memset(key, 'k', KEY);
+    for (int i = 0; i < N; i++) {
+        char digits[8];
+        snprintf(digits, sizeof digits, "%06d", i);
+        memcpy(key, digits, 6);
+        ops[i] = op_new(WRITE_KIND_UPSERT, key, NULL, 0);
+    }
+    plan_begin(p, ops, N);
+    assert_true(plan_next(p, &c));
+    assert_true(c.n > 50 && c.n * 2 * KEY < 16000000);
+    plan_reply(p, &call, NULL);
+    assert_false(plan_next(p, &c));
+    plan_free(p);
+    ops_free(ops, N);
+    mem_free(ops);
+    mem_free(key);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_unordered),
+        cmocka_unit_test(test_ordered_goes_on_behind_a_stop),
+        cmocka_unit_test(test_what_is_behind_a_failure_for_now_waits),
+        cmocka_unit_test(test_folding),
+        cmocka_unit_test(test_folded_across_lanes_keeps_the_order),
+        cmocka_unit_test(test_another_content_is_tried_when_the_first_can_never_be_stored),
+        cmocka_unit_test(test_kinds_are_not_mixed_and_keep_their_lanes_order),
+        cmocka_unit_test(test_look),
+        cmocka_unit_test(test_look_failed),
+        cmocka_unit_test(test_an_outage_costs_one_command),
+        cmocka_unit_test(test_an_unknown_one_is_not_an_outage),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_by_an_unknown_code),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_echo_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
