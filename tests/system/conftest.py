@@ -1,0 +1,62 @@
+import os
+import random
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness  # noqa: E402
+
+
+def pytest_addoption(parser):
+    parser.addoption("--keep-stack", metavar="DIR", help="use (and keep) the stack in this folder: faster while writing tests")
+
+
+@pytest.fixture(scope="session")
+def stack(request, tmp_path_factory):
+    """Kafka, a one-member replica set and Redis, shared by the tests that do not break them."""
+    kept = request.config.getoption("--keep-stack")
+    services = harness.Stack(kept or tmp_path_factory.mktemp("stack"))
+    yield services
+    if not kept:
+        services.down()
+
+
+@pytest.fixture(scope="session")
+def fragile_stack(request, tmp_path_factory):
+    """A second one, for the tests that stop, kill and freeze parts; each leaves it whole again."""
+    services = harness.Stack(tmp_path_factory.mktemp("fragile"))
+    yield services
+    services.down()
+
+
+@pytest.fixture
+def make(stack, tmp_path):
+    """make(topics, ...) -> harness.Setup; its workers end with the test."""
+    yield from _maker(stack, tmp_path)
+
+
+@pytest.fixture
+def make_fragile(fragile_stack, tmp_path):
+    yield from _maker(fragile_stack, tmp_path)
+
+
+def _maker(services, directory):
+    made = []
+
+    def new(topics, **options):
+        made.append(harness.Setup(services, directory, topics, **options))
+        return made[-1]
+
+    yield new
+    for setup in made:
+        setup.close()
+
+
+@pytest.fixture
+def seed(request):
+    """The seed of a random test: IDEMSINK_SEED, or a new one; printed, so that a failure can be repeated."""
+    value = int(os.environ.get("IDEMSINK_SEED", 0)) or random.SystemRandom().randrange(1, 2**31)
+    print(f"IDEMSINK_SEED={value}")
+    random.seed(value)
+    return value
