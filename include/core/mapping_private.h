@@ -31,7 +31,7 @@ struct mapping_rename {
 
 struct mapping_set {
     struct path to;
-    struct json_t *constant; /* NULL: pick */
+    struct json_t *constant; /* NULL: pick, which is no value path */
     struct pick pick;
 };
 
@@ -100,10 +100,6 @@ bool mapping_shape_new(struct mapping *m, struct err *e) MUST_CHECK;
 void mapping_shape_free(struct mapping *m);
 /* w->tree becomes the document's tree, with w->notes. False: r is rejected. */
 bool mapping_shape(struct mapping_work *w);
-/* A JSON value for what a pick without a path gives; NULL: nothing is there. A new reference, with
- * a note where JSON has no such value. */
-struct json_t *mapping_node(struct mapping_work *w, const struct pick *p);
-
 /* mapping_tell.c */
 bool mapping_tell_new(struct mapping *m, struct err *e) MUST_CHECK;
 void mapping_tell_free(struct mapping *m);

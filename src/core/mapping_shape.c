@@ -114,6 +114,9 @@ static bool sets_new(struct mapping *m, struct err *e)
         if (pair->value[0] != '@')
             set->constant = json_loads(
                 pair->value, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+        if (pair->value[0] != '@' && set->constant == NULL)
+            return err_set(e, ERR_CONFIG, 0, "set: \"%s\" is neither JSON nor an @source",
+                           pair->name);
         if (set->constant == NULL && !pick_init(&set->pick, pair->value, e))
             return err_wrap(e, "set");
         if (!path_init(&set->to, pair->name, e)) {
@@ -310,7 +313,9 @@ static json_t *text_node(struct mapping_work *w, struct slice s)
     return node;
 }
 
-json_t *mapping_node(struct mapping_work *w, const struct pick *p)
+/* A JSON value for what a pick without a path gives; NULL: nothing is there. A new reference, with
+ * a note where JSON has no such value. */
+static json_t *record_node(struct mapping_work *w, const struct pick *p)
 {
     struct slice bytes;
     int64_t number;
@@ -334,14 +339,9 @@ static bool set_all(struct mapping_work *w)
 {
     for (size_t i = 0; i < w->m->n_sets; i++) {
         const struct mapping_set *set = &w->m->sets[i];
-        json_t *node = NULL;
+        json_t *node =
+            set->constant != NULL ? json_incref(set->constant) : record_node(w, &set->pick);
 
-        if (set->constant != NULL)
-            node = json_incref(set->constant);
-        else if (set->pick.kind != PICK_VALUE)
-            node = mapping_node(w, &set->pick);
-        else if (path_get(&set->pick.path, w->r->json, &node) == PATH_FOUND)
-            json_incref(node);
         if (!put_new(w, &set->to, node, "set"))
             return false;
     }
@@ -361,7 +361,7 @@ static json_t *source_node(struct mapping_work *w)
     json_t *object = json_object();
 
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        json_t *node = mapping_node(w, &(struct pick){.kind = fields[i].kind});
+        json_t *node = record_node(w, &(struct pick){.kind = fields[i].kind});
 
         if (node != NULL)
             json_object_set_new_nocheck(object, fields[i].name, node);
@@ -378,7 +378,7 @@ static json_t *dedup_node(struct mapping_work *w, const struct pick *p)
     if (p->kind == PICK_OFFSET) /* the same fields in the same order as in the filter */
         return json_pack("{s:s, s:I, s:I}", "topic", w->r->topic, "partition",
                          (json_int_t)w->r->partition, "offset", (json_int_t)w->r->offset);
-    return mapping_node(w, p);
+    return record_node(w, p);
 }
 
 /* The document must hold exactly the key's value at the dedup field: MongoDB stores the document's

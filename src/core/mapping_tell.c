@@ -66,6 +66,9 @@ static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, st
         add_pattern(m, tell, mem_printf("*:%s.%s:*", db, collection));
     if (c->flavor == 3 && c->bookmarks)
         add_pattern(m, tell, mem_printf("%s:%s:bm:*", db, collection));
+    if (c->flavor == 1 && c->keys.n > 0)
+        return err_set(e, ERR_CONFIG, 0,
+                       "invalidate: keys need flavor 3; 1.x receivers know patterns only");
     if (tell->n_patterns == 0 && c->keys.n == 0)
         return err_set(e, ERR_CONFIG, 0,
                        "invalidate: neither keys nor patterns: nothing would be sent");
@@ -181,10 +184,8 @@ static void tell_unlink(struct teller *t, const struct mapping_tell *tell)
     }
 }
 
-/* A 1.x reader knows patterns only: a key goes to it as the pattern without wildcards. */
 static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
 {
-    bool exact = tell->config->flavor == 3;
     char *channel = filled(t, tell->channel);
 
     if (channel == NULL)
@@ -199,8 +200,7 @@ static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
             continue;
         if (payload_is_utf8(slice_text(key)))
             invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, mem_text(channel),
-                             message(t->m, exact ? "invalidateKey" : "invalidate",
-                                     exact ? "key" : "pattern", slice_text(key)));
+                             message(t->m, "invalidateKey", "key", slice_text(key)));
         else
             (*t->skipped)++;
         mem_free(key);

@@ -58,7 +58,8 @@ static bool is_bare_value(struct slice text)
     return is;
 }
 
-/* error->text is not used: it quotes the payload. */
+/* error->text is not used: it quotes the payload. The position counts bytes from 1, up to the end
+ * of the token at fault. */
 static void explain(struct record *r, const json_error_t *error)
 {
     int at = error->position;
@@ -87,12 +88,12 @@ static void explain(struct record *r, const json_error_t *error)
     case json_error_end_of_input_expected:
         record_reject(r, REASON_JSON_SYNTAX, 0, "something follows the JSON value, at byte %d", at);
         break;
-    case json_error_premature_end_of_input:
-        record_reject(r, REASON_JSON_SYNTAX, 0, "the JSON text ends too early, at byte %d", at);
-        break;
     default:
         if (is_bare_value(r->value))
             record_reject(r, REASON_NOT_AN_OBJECT, 0, "a bare JSON value, not an object");
+        else if (at >= 0 && (size_t)at >= r->value.len &&
+                 json_error_code(error) == json_error_premature_end_of_input)
+            record_reject(r, REASON_JSON_SYNTAX, 0, "the JSON text ends too early, at byte %d", at);
         else
             record_reject(r, REASON_JSON_SYNTAX, 0, "not JSON at byte %d", at);
         break;
