@@ -84,6 +84,11 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
 void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
                            struct invalidation_list *out, size_t *skipped);
 
+/* What can stand for all keys of the route's rule-th [[route.invalidate]] when too many are
+ * pending: the pattern of the whole collection, where the rule allows one. False: nothing can. *out
+ * is the caller's, invalidation_clear(). */
+bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation *out);
+
 /* For verify: the filter of a stored document, from its dedup fields. false: they are not there. */
 bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter);
 

@@ -230,3 +230,23 @@ void mapping_invalidations(const struct mapping *m, struct record *r, bool inser
     }
     payload_release(r);
 }
+
+bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation *out)
+{
+    const struct mapping_tell *tell = &m->tells[rule];
+    const struct config_invalidate *c = tell->config;
+    const char *db = m->route->database, *collection = m->route->collection;
+    struct buf pattern = {0};
+
+    if (c->mode != INVALIDATE_MONSQLIZE || c->flavor != 3 || !c->receivers_echo_safe ||
+        strchr(c->channel, '{') != NULL || !name_is_plain(db) || !name_is_plain(collection))
+        return false;
+    buf_printf(&pattern, "*:%s.%s:*", db, collection);
+    *out = (struct invalidation){.kind = INVALIDATION_PUBLISH,
+                                 .rule = c->index,
+                                 .name = mem_text(c->channel),
+                                 .body =
+                                     message(m, "invalidate", "pattern", slice_text(pattern.data))};
+    buf_clear(&pattern);
+    return true;
+}
