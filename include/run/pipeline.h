@@ -18,7 +18,9 @@
  * Budget (docs/decisions/003). A partition may be read while the whole budget
  * is less than half used, or while it holds less than its share of the other
  * half (half / assigned partitions). So a stuck partition never stops the
- * others, and a single busy one has at least half of everything. The same rule
+ * others, and a single busy one has at least half of everything. When shares
+ * shrink, because partitions are added to a full process, the sum still stays
+ * within the budget, but for one record of each partition. The same rule
  * bounds, at PIPELINE_WINDOW_FACTOR times max_records, the records between
  * watermarks and positions: behind one stuck record others settle, leave the
  * budget and still have to be remembered (and repeated after a crash).

@@ -112,7 +112,7 @@ static int64_t take_at_locked(struct pipeline *p, int64_t now_ms, size_t cap, in
 }
 
 /* To be called after every change of the scheduler, before the lock is released. */
-static void notify_locked(struct pipeline *p)
+static void notify_locked(struct pipeline *p, int64_t now_ms)
 {
     if (p->sleepers == 0)
         return;
@@ -120,7 +120,7 @@ static void notify_locked(struct pipeline *p)
         (void)pthread_cond_broadcast(&p->work);
         return;
     }
-    int64_t at_ms = take_at_locked(p, clock_mono_ms(), p->cap, p->linger_ms);
+    int64_t at_ms = take_at_locked(p, now_ms, p->cap, p->linger_ms);
     if (at_ms < p->watched_ms) {
         p->watched_ms = at_ms;
         p->watcher = NULL;
@@ -148,7 +148,12 @@ static void sleep_locked(struct pipeline *p, int64_t until_ms)
 
 /* ---- room ---- */
 
-/* Is used less than quarters/4 of limit's common half, or own less than that part of a share? */
+/*
+ * May a slot that holds own go on, when used is held in all? Yes below a half of the limit, or
+ * below its share of the other half; of both only that many quarters count. Above the limit never,
+ * but for one record of a slot that has none: shares shrink when partitions are added, and what was
+ * taken under larger ones does not go away.
+ */
 static bool fits(size_t limit, size_t used, size_t own, size_t shares, size_t quarters)
 {
     size_t half = limit / 2 > 0 ? limit / 2 : 1;
@@ -156,7 +161,7 @@ static bool fits(size_t limit, size_t used, size_t own, size_t shares, size_t qu
 
     half = half / 4 * quarters + half % 4 * quarters / 4;
     share = share / 4 * quarters + share % 4 * quarters / 4;
-    return used < half || own < share || own == 0;
+    return own == 0 || ((used < half || own < share) && used < limit);
 }
 
 static bool has_room_locked(const struct pipeline *p, uint32_t slot, size_t quarters)
@@ -222,7 +227,7 @@ static void unlock_and_tell(struct pipeline *p)
 {
     bool wake = wake_wanted_locked(p);
 
-    notify_locked(p);
+    notify_locked(p, clock_mono_ms());
     unlock(p);
     if (wake && p->limits.wake != NULL)
         p->limits.wake(p->limits.wake_ctx);
@@ -302,7 +307,7 @@ bool pipeline_offer(struct pipeline *p, struct record *r)
         p->open++;
         p->open_bytes += r->bytes;
         sched_push(p->sched, r);
-        notify_locked(p);
+        notify_locked(p, r->offered_at_ms);
     }
     unlock(p);
     if (dropped)
@@ -340,7 +345,7 @@ static void end_epoch_locked(struct pipeline *p, uint32_t slot, struct drop *d)
     p->refused -= (size_t)s->refused;
     s->assigned = s->draining = s->refused = false;
     s->live = 0;
-    notify_locked(p);
+    notify_locked(p, clock_mono_ms());
 }
 
 void pipeline_assign(struct pipeline *p, uint32_t slot, int64_t next_offset)
@@ -402,7 +407,7 @@ bool pipeline_drain(struct pipeline *p, const uint32_t *slots, size_t n, int64_t
         p->slots[slots[i]].draining = true;
         (void)sched_drop_slot(p->sched, slots[i], drop_queued, &d);
     }
-    notify_locked(p);
+    notify_locked(p, clock_mono_ms());
     unlock(p);
     free_chain(d.chain);
 
@@ -444,7 +449,7 @@ size_t pipeline_take(struct pipeline *p, struct record **out, size_t cap, size_t
         sleep_locked(p, at_ms);
     }
     p->in_flight += n;
-    notify_locked(p);
+    notify_locked(p, clock_mono_ms());
     unlock(p);
     return n;
 }
@@ -455,7 +460,7 @@ void pipeline_finish(struct pipeline *p, struct record *const *r, size_t n)
     for (size_t i = 0; i < n; i++)
         sched_done(p->sched, r[i]);
     p->in_flight -= n;
-    notify_locked(p);
+    notify_locked(p, clock_mono_ms());
     unlock(p);
 }
 
