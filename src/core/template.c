@@ -55,6 +55,13 @@ static void end_literal(struct parser *p)
     buf_reset(&p->literal);
 }
 
+/* An array may stand wherever any value may, and nowhere else: not as a name, not as a part of a
+ * number. */
+static const char *sample_of(const struct parser *p)
+{
+    return p->quoted ? "x" : "[]";
+}
+
 /* @db and @collection never change: they are literals. */
 static void add_name(struct parser *p, const char *name)
 {
@@ -68,7 +75,7 @@ static void add_name(struct parser *p, const char *name)
         buf_add_text(&p->literal, name);
     if (json && !p->quoted)
         buf_add_char(&p->literal, '"');
-    buf_add_text(&p->sample, p->quoted ? "x" : "0");
+    buf_add_text(&p->sample, sample_of(p));
 }
 
 /* at is behind "{". */
@@ -91,7 +98,7 @@ static bool placeholder(struct parser *p)
         struct piece *piece = add_piece(p->t);
 
         piece->quoted = p->quoted;
-        buf_add_text(&p->sample, p->quoted ? "x" : "0");
+        buf_add_text(&p->sample, sample_of(p));
         ok = pick_init(&piece->pick, source, p->e) || err_wrap(p->e, "template");
         p->t->needs_payload = p->t->needs_payload || piece->pick.kind == PICK_VALUE;
     }
@@ -146,7 +153,7 @@ static bool parse_json(struct parser *p)
             add_json_char(p, *p->at++);
         } else if (c == '@' && !p->quoted && strncmp(p->at - 1, stamp, strlen(stamp)) == 0) {
             buf_add_text(&p->literal, stamp);
-            buf_add_char(&p->sample, '0');
+            buf_add_text(&p->sample, sample_of(p));
             p->at += strlen(stamp) - 1;
         } else {
             p->quoted = p->quoted != (c == '"');
