@@ -49,6 +49,10 @@ struct record *kafka_record_new(const rd_kafka_message_t *m, const char *topic, 
 bool kafka_topics_list(rd_kafka_t *rk, const struct config *config, int wait_ms,
                        struct kafka_topics *out, struct err *e);
 
+/* The same of exactly these topics, whoever reads them. False too when one does not exist. */
+bool kafka_topics_named(rd_kafka_t *rk, const struct config *config, const char *const *names,
+                        size_t n, int wait_ms, struct kafka_topics *out, struct err *e);
+
 /* The value of topic.blacklist: the dead-letter topic and Kafka's own, behind what the operator
  * wrote. */
 void kafka_topics_hidden(const struct config *config, struct buf *out);

@@ -104,35 +104,73 @@ static const char *first_missing(const struct config *config, const struct kafka
     return NULL;
 }
 
+static bool all_topics(rd_kafka_t *rk, const struct config *config, int wait_ms,
+                       const struct rd_kafka_metadata **out, struct err *e)
+{
+    rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 1, NULL, out, wait_ms);
+
+    if (err == RD_KAFKA_RESP_ERR_NO_ERROR)
+        return true;
+    return err_set(e, kafka_error_kind(err), err, "kafka at %s: %s", config->kafka.brokers,
+                   rd_kafka_err2str(err));
+}
+
+static void add_topic(struct kafka_topics *out, const struct rd_kafka_metadata_topic *t, int route)
+{
+    out->items = mem_grow(out->items, out->n + 1, sizeof *out->items);
+    out->items[out->n++] = (struct kafka_topic){
+        .name = mem_text(t->topic), .partitions = t->partition_cnt, .route = route};
+}
+
 bool kafka_topics_list(rd_kafka_t *rk, const struct config *config, int wait_ms,
                        struct kafka_topics *out, struct err *e)
 {
     const struct rd_kafka_metadata *all;
     const char *dead = config->dead_letter.topic;
-    rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 1, NULL, &all, wait_ms);
 
     *out = (struct kafka_topics){0};
-    if (err != RD_KAFKA_RESP_ERR_NO_ERROR)
-        return err_set(e, kafka_error_kind(err), err, "kafka at %s: %s", config->kafka.brokers,
-                       rd_kafka_err2str(err));
+    if (!all_topics(rk, config, wait_ms, &all, e))
+        return false;
     out->brokers = all->broker_cnt;
     for (int i = 0; i < all->topic_cnt; i++) {
         const struct rd_kafka_metadata_topic *t = &all->topics[i];
+        int route = hidden(config, t->topic) ? -1 : config_route_of(config, t->topic);
 
         if (dead != NULL && strcmp(t->topic, dead) == 0) {
             out->dead_letter = true;
             out->dead_letter_partitions = t->partition_cnt;
         }
-        int route = hidden(config, t->topic) ? -1 : config_route_of(config, t->topic);
-        if (route < 0)
-            continue;
-        out->items = mem_grow(out->items, out->n + 1, sizeof *out->items);
-        out->items[out->n++] = (struct kafka_topic){
-            .name = mem_text(t->topic), .partitions = t->partition_cnt, .route = route};
+        if (route >= 0)
+            add_topic(out, t, route);
     }
     rd_kafka_metadata_destroy(all);
     out->missing = mem_text(first_missing(config, out));
     return true;
+}
+
+bool kafka_topics_named(rd_kafka_t *rk, const struct config *config, const char *const *names,
+                        size_t n, int wait_ms, struct kafka_topics *out, struct err *e)
+{
+    const struct rd_kafka_metadata *all;
+    bool ok = true;
+
+    *out = (struct kafka_topics){0};
+    if (!all_topics(rk, config, wait_ms, &all, e))
+        return false;
+    out->brokers = all->broker_cnt;
+    for (size_t k = 0; ok && k < n; k++) {
+        const struct rd_kafka_metadata_topic *t = NULL;
+
+        for (int i = 0; i < all->topic_cnt && t == NULL; i++)
+            if (strcmp(all->topics[i].topic, names[k]) == 0)
+                t = &all->topics[i];
+        if (t == NULL)
+            ok = err_set(e, ERR_CONFIG, 0, "topic %s does not exist", names[k]);
+        else
+            add_topic(out, t, config_route_of(config, t->topic));
+    }
+    rd_kafka_metadata_destroy(all);
+    return ok;
 }
 
 void kafka_topics_clear(struct kafka_topics *t)

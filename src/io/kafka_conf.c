@@ -127,13 +127,22 @@ bool kafka_conf_build(const struct config *config, const struct kafka_setting *d
 
 rd_kafka_t *kafka_handle_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, struct err *e)
 {
-    char text[400];
-    rd_kafka_t *rk = rd_kafka_new(type, conf, text, sizeof text);
+    char text[400], mechanism[32] = "";
+    size_t len = sizeof mechanism;
+    bool token = rd_kafka_conf_get(conf, "sasl.mechanisms", mechanism, &len) == RD_KAFKA_CONF_OK &&
+                 strcmp(mechanism, "OAUTHBEARER") == 0;
+    rd_kafka_t *rk;
 
+    /* A token is refreshed by whoever polls; not every handle is polled all the time. */
+    rd_kafka_conf_enable_sasl_queue(conf, token);
+    rk = rd_kafka_new(type, conf, text, sizeof text);
     if (rk == NULL) {
         rd_kafka_conf_destroy(conf);
         err_set(e, ERR_CONFIG, 0, "kafka: %s", text);
+        return NULL;
     }
+    if (token)
+        rd_kafka_error_destroy(rd_kafka_sasl_background_callbacks_enable(rk));
     return rk;
 }
 

@@ -45,11 +45,12 @@ static struct kafka_end *end_at(struct kafka_source *s, const char *topic, int32
     return NULL;
 }
 
-/* What other members, or we in an earlier assignment, have committed. */
-static bool ask_group(struct kafka_source *s, struct err *e)
+/* What other members, or we in an earlier assignment, have committed. No answer: not known yet. */
+static void ask_group(struct kafka_source *s)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)s->n_ends);
     rd_kafka_resp_err_t err;
+    int64_t held_back = 0;
 
     for (size_t i = 0; i < s->n_ends; i++)
         if (!s->ends[i].reached && s->ends[i].slot->queue == NULL)
@@ -65,11 +66,10 @@ static bool ask_group(struct kafka_source *s, struct err *e)
             end->reached = true;
     }
     rd_kafka_topic_partition_list_destroy(list);
-    if (err != RD_KAFKA_RESP_ERR_NO_ERROR)
-        return err_set(e, ERR_TRANSIENT, err,
-                       "kafka: can't ask for what the group has committed: %s",
-                       rd_kafka_err2str(err));
-    return true;
+    if (err != RD_KAFKA_RESP_ERR_NO_ERROR &&
+        log_limit_pass(&s->limits[LIMIT_OTHER], 30000, &held_back))
+        log_warn("what the group has committed could not be asked for, trying on",
+                 LOG_TEXT("why", rd_kafka_err2str(err)), LOG_INT("held_back", held_back));
 }
 
 bool kafka_end_reached(void *self, const struct commit_point *mine, size_t n, bool *reached,
@@ -77,28 +77,27 @@ bool kafka_end_reached(void *self, const struct commit_point *mine, size_t n, bo
 {
     struct kafka_source *s = self;
     int64_t now_ms = clock_mono_ms();
-    bool foreign = false;
+    size_t missing = 0;
 
+    (void)e;
     *reached = false;
     for (size_t i = 0; i < s->n_ends; i++)
         for (size_t m = 0; m < n && !s->ends[i].reached; m++)
             if (mine[m].slot == s->ends[i].slot->number && mine[m].offset >= s->ends[i].offset)
                 s->ends[i].reached = true;
 
-    for (size_t i = 0; i < s->n_ends; i++)
-        if (!s->ends[i].reached) {
-            if (s->ends[i].slot->queue != NULL)
-                return true; /* ours, and not there yet */
-            foreign = true;
-        }
-    if (foreign && now_ms - s->ends_asked_at_ms >= ASK_EVERY_MS) {
-        s->ends_asked_at_ms = now_ms;
-        if (!ask_group(s, e))
-            return false;
+    for (size_t i = 0; i < s->n_ends; i++) {
+        if (!s->ends[i].reached && s->ends[i].slot->queue != NULL)
+            return true; /* ours, and not there yet: no need to ask for the others */
+        missing += !s->ends[i].reached;
     }
-    for (size_t i = 0; i < s->n_ends; i++)
-        if (!s->ends[i].reached)
-            return true;
-    *reached = true;
+    if (missing > 0 && now_ms - s->ends_asked_at_ms >= ASK_EVERY_MS) {
+        s->ends_asked_at_ms = now_ms;
+        ask_group(s);
+        missing = 0;
+        for (size_t i = 0; i < s->n_ends; i++)
+            missing += !s->ends[i].reached;
+    }
+    *reached = missing == 0;
     return true;
 }

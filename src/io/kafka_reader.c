@@ -1,0 +1,291 @@
+/*
+ * Whole topics from begin to end. librdkafka's simple consumer: it knows no group, so it needs no
+ * right to one and disturbs none.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "io/kafka_private.h"
+
+struct part {
+    rd_kafka_topic_t *rkt; /* borrowed from the topics of the reader */
+    const char *topic;
+    int32_t partition;
+    int route;
+    int64_t low, end, position;
+    bool reading;
+};
+
+struct kafka_reader {
+    const struct config *config;
+    rd_kafka_t *rk;
+    rd_kafka_queue_t *queue;
+    rd_kafka_topic_t **rkts;
+    size_t n_rkts;
+    struct part *parts;
+    size_t n_parts, n_reading;
+    struct kafka_topics found; /* owns the names */
+    struct kafka_scratch scratch;
+    unsigned since_poll;
+    bool failed;
+    struct err failure;
+};
+
+static void on_error(rd_kafka_t *rk, int err, const char *reason, void *opaque)
+{
+    struct kafka_reader *r = opaque;
+    enum err_kind kind = kafka_error_kind((rd_kafka_resp_err_t)err);
+
+    (void)rk;
+    if (r->failed)
+        return;
+    if (kind == ERR_AUTH) {
+        err_set(&r->failure, kind, err, "kafka: %s", reason);
+        r->failed = true;
+        return;
+    }
+    log_warn("kafka error, trying on", LOG_TEXT("why", reason));
+}
+
+static bool open_handle(struct kafka_reader *r, int partitions, struct err *e)
+{
+    struct kafka_prefetch prefetch, each;
+
+    /* All queues are forwarded to one here, so the limits count for the total; only a fetch is by
+     * partition. */
+    kafka_prefetch_share(r->config->worker.max_bytes / 2, 1, &prefetch);
+    kafka_prefetch_share(r->config->worker.max_bytes / 2, partitions, &each);
+    const struct kafka_setting defaults[] = {
+        {.name = "queued.max.messages.kbytes", .value = prefetch.kbytes},
+        {.name = "queued.min.messages", .value = prefetch.messages},
+        {.name = "fetch.message.max.bytes", .value = each.fetch_bytes},
+        {.name = "fetch.wait.max.ms", .value = "100"},
+        {.name = "fetch.error.backoff.ms", .value = "100"},
+        {.name = "log.connection.close", .value = "false"},
+        {0},
+    };
+    static const struct kafka_setting musts[] = {
+        {"group.id", "", "reading whole topics takes no group"},
+        {"auto.offset.reset", "earliest", "whole topics are read"},
+        {"enable.partition.eof", "true", "it ends the reading"},
+        {"isolation.level", "read_committed", "records of aborted transactions never happened"},
+        {"enable.auto.commit", "false", "reading whole topics commits nothing"},
+        {0},
+    };
+    rd_kafka_conf_t *conf;
+
+    if (!kafka_conf_build(r->config, defaults, musts, &conf, e))
+        return false;
+    rd_kafka_conf_set_opaque(conf, r);
+    rd_kafka_conf_set_error_cb(conf, on_error);
+    r->rk = kafka_handle_new(RD_KAFKA_CONSUMER, conf, e);
+    if (r->rk == NULL)
+        return false;
+    r->queue = rd_kafka_queue_new(r->rk);
+    return true;
+}
+
+/* Only the topics of the list stay; one that is not there is an error. */
+static bool select_topics(struct kafka_reader *r, const char *const *topics, size_t n, int wait_ms,
+                          struct err *e)
+{
+    rd_kafka_t *rk = kafka_admin_handle(r->config, e);
+    bool ok;
+
+    if (rk == NULL)
+        return false;
+    if (topics == NULL) {
+        ok = kafka_topics_list(rk, r->config, wait_ms, &r->found, e);
+        if (ok && r->found.missing != NULL)
+            ok = err_set(e, ERR_CONFIG, 0, "topic %s does not exist", r->found.missing);
+    } else {
+        ok = kafka_topics_named(rk, r->config, topics, n, wait_ms, &r->found, e);
+    }
+    rd_kafka_destroy(rk);
+    return ok;
+}
+
+static bool start_part(struct kafka_reader *r, struct part *p, int wait_ms, struct err *e)
+{
+    rd_kafka_resp_err_t err =
+        rd_kafka_query_watermark_offsets(r->rk, p->topic, p->partition, &p->low, &p->end, wait_ms);
+
+    if (err != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return err_set(e, kafka_error_kind(err), err, "kafka: can't ask for the end of %s[%d]: %s",
+                       p->topic, (int)p->partition, rd_kafka_err2str(err));
+    p->position = p->low;
+    if (p->end <= p->low)
+        return true;
+    if (rd_kafka_consume_start_queue(p->rkt, p->partition, p->low, r->queue) != 0) {
+        err = rd_kafka_last_error();
+        return err_set(e, kafka_error_kind(err), err, "kafka: can't read %s[%d]: %s", p->topic,
+                       (int)p->partition, rd_kafka_err2str(err));
+    }
+    p->reading = true;
+    r->n_reading++;
+    return true;
+}
+
+static bool start(struct kafka_reader *r, int wait_ms, struct err *e)
+{
+    int partitions = 0;
+
+    for (size_t t = 0; t < r->found.n; t++)
+        partitions += r->found.items[t].partitions;
+    if (!open_handle(r, partitions, e))
+        return false;
+    r->rkts = mem_array(r->found.n + 1, sizeof(rd_kafka_topic_t *));
+    r->parts = mem_array((size_t)partitions + 1, sizeof *r->parts);
+    for (size_t t = 0; t < r->found.n; t++) {
+        const struct kafka_topic *topic = &r->found.items[t];
+        rd_kafka_topic_t *rkt = rd_kafka_topic_new(r->rk, topic->name, NULL);
+
+        if (rkt == NULL)
+            return err_set(e, ERR_CONFIG, 0, "kafka: topic %s: %s", topic->name,
+                           rd_kafka_err2str(rd_kafka_last_error()));
+        r->rkts[r->n_rkts++] = rkt;
+        for (int p = 0; p < topic->partitions; p++) {
+            struct part *part = &r->parts[r->n_parts++];
+
+            *part = (struct part){
+                .rkt = rkt, .topic = topic->name, .partition = p, .route = topic->route};
+            if (!start_part(r, part, wait_ms, e))
+                return false;
+        }
+    }
+    return true;
+}
+
+struct kafka_reader *kafka_reader_new(const struct config *config, const char *const *topics,
+                                      size_t n, int wait_ms, struct err *e)
+{
+    struct kafka_reader *r = mem_new(sizeof *r);
+
+    r->config = config;
+    if (!select_topics(r, topics, n, wait_ms, e) || !start(r, wait_ms, e)) {
+        kafka_reader_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+static void stop_part(struct kafka_reader *r, struct part *p)
+{
+    if (!p->reading)
+        return;
+    p->reading = false;
+    r->n_reading--;
+    (void)rd_kafka_consume_stop(p->rkt, p->partition);
+}
+
+void kafka_reader_free(struct kafka_reader *r)
+{
+    if (r == NULL)
+        return;
+    for (size_t i = 0; i < r->n_parts; i++)
+        stop_part(r, &r->parts[i]);
+    if (r->queue != NULL)
+        rd_kafka_queue_destroy(r->queue);
+    for (size_t i = 0; i < r->n_rkts; i++)
+        rd_kafka_topic_destroy(r->rkts[i]);
+    if (r->rk != NULL)
+        rd_kafka_destroy(r->rk);
+    kafka_topics_clear(&r->found);
+    mem_free(r->rkts);
+    mem_free(r->parts);
+    mem_free(r->scratch.headers);
+    mem_free(r);
+}
+
+static struct part *part_of(struct kafka_reader *r, const rd_kafka_message_t *m)
+{
+    for (size_t i = 0; i < r->n_parts; i++)
+        if (r->parts[i].rkt == m->rkt && r->parts[i].partition == m->partition)
+            return &r->parts[i];
+    /* librdkafka may use another handle for the same topic. */
+    for (size_t i = 0; m->rkt != NULL && i < r->n_parts; i++)
+        if (r->parts[i].partition == m->partition &&
+            strcmp(r->parts[i].topic, rd_kafka_topic_name(m->rkt)) == 0)
+            return &r->parts[i];
+    return NULL;
+}
+
+/* NULL: an event, or behind the end. */
+static struct record *take(struct kafka_reader *r, const rd_kafka_message_t *m)
+{
+    struct part *p = part_of(r, m);
+    struct record *record = NULL;
+
+    if (m->err != RD_KAFKA_RESP_ERR_NO_ERROR && m->err != RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        enum err_kind kind = kafka_error_kind(m->err);
+
+        if (kind == ERR_AUTH || kind == ERR_CONFIG) {
+            err_set(&r->failure, kind, m->err, "kafka: can't read %s: %s",
+                    p != NULL ? p->topic : "a topic", rd_kafka_message_errstr(m));
+            r->failed = true;
+        } else {
+            log_warn("kafka error, trying on", LOG_TEXT("why", rd_kafka_message_errstr(m)));
+        }
+        return NULL;
+    }
+    if (p == NULL || !p->reading)
+        return NULL;
+    if (m->err == RD_KAFKA_RESP_ERR_NO_ERROR && m->offset < p->end) {
+        record = kafka_record_new(m, p->topic, (uint32_t)(p - r->parts), &r->scratch);
+        record->route = p->route < 0 ? UINT32_MAX : (uint32_t)p->route;
+        p->position = m->offset + 1;
+    } else {
+        p->position = p->end < m->offset ? p->end : m->offset;
+    }
+    if (p->position >= p->end)
+        stop_part(r, p);
+    return record;
+}
+
+enum kafka_read kafka_reader_next(struct kafka_reader *r, int wait_ms, struct record **out,
+                                  struct err *e)
+{
+    int64_t until_ms = clock_mono_ms() + wait_ms;
+
+    *out = NULL;
+    for (;;) {
+        if (r->failed) {
+            *e = r->failure;
+            return KAFKA_READ_ERROR;
+        }
+        if (r->n_reading == 0)
+            return KAFKA_READ_END;
+        if (r->since_poll++ >= 1000) {
+            r->since_poll = 0;
+            rd_kafka_poll(r->rk, 0);
+        }
+
+        int64_t left_ms = until_ms - clock_mono_ms();
+        rd_kafka_message_t *m = rd_kafka_consume_queue(r->queue, left_ms > 0 ? (int)left_ms : 0);
+        if (m == NULL) {
+            rd_kafka_poll(r->rk, 0);
+            if (!r->failed && left_ms <= 0)
+                return KAFKA_READ_NOTHING;
+            continue;
+        }
+        *out = take(r, m);
+        rd_kafka_message_destroy(m);
+        if (*out != NULL)
+            return KAFKA_READ_RECORD;
+    }
+}
+
+void kafka_reader_progress(const struct kafka_reader *r, uint64_t *done, uint64_t *total)
+{
+    *done = *total = 0;
+    for (size_t i = 0; i < r->n_parts; i++) {
+        const struct part *p = &r->parts[i];
+
+        if (p->end > p->low) {
+            *total += (uint64_t)(p->end - p->low);
+            *done += (uint64_t)(p->position - p->low);
+        }
+    }
+}
