@@ -50,6 +50,6 @@ const char *err_kind_name(enum err_kind kind);
  */
 #define MUST(cond) ((cond) ? (void)0 : must_failed(__FILE__, __LINE__, #cond))
 
-_Noreturn void must_failed(const char *file, int line, const char *cond);
+__attribute__((noreturn)) void must_failed(const char *file, int line, const char *cond);
 
 #endif

@@ -57,21 +57,22 @@ struct config_invalidate {
 
 struct config_dedup {
     struct config_list key; /* sources */
-    struct config_list
-        fields;   /* document paths of the parts, same count; empty when into is "_id". Filled in by
-                   * config: the given ones, else each value path's place in the document */
-    bool into_id; /* dedup.into = "_id" */
-    enum config_conflict conflict;
-    char *conflict_field; /* where the payload hash is stored */
+    /* Document paths of the parts, as many; empty when into_id. Never empty otherwise: the given
+     * ones, else each value path's place in the document (rename and under applied). None is _id or
+     * below it. */
+    struct config_list fields;
+    bool into_id;                  /* dedup.into = "_id" */
+    enum config_conflict conflict; /* no key yet: always off */
+    char *conflict_field;          /* no key yet: always NULL */
 };
 
 struct config_route {
-    char *name;                /* for metrics and logs; default: the collection */
+    char *name; /* for metrics and logs; default: "database.collection"; no two are equal */
     struct config_list topics; /* names, or one "^regex" */
     char *database, *collection;
-    char *order_by; /* a source, "@partition" or "@dedup" */
-    enum config_format format;
-    enum config_write write;
+    char *order_by;            /* a source, "@partition" or "@dedup" */
+    enum config_format format; /* no key yet: always json */
+    enum config_write write;   /* no key yet: always upsert */
     enum config_tombstone tombstone;
     bool ensure_index; /* make a missing dedup index at start */
     bool trust_index;  /* no right to list indexes: go on without the proof */
@@ -79,10 +80,12 @@ struct config_route {
     struct config_pairs types; /* payload path -> type name */
     struct config_list include, exclude;
     struct config_pairs rename; /* payload path -> path */
-    struct config_pairs set; /* document path -> JSON text of a constant, or "@source" / path source
-                                (see set syntax in docs) */
-    char *under;             /* "" when off */
-    char *source_fields;     /* field name of the sub-document; "" when off */
+    /* Document path -> JSON text of a string, number or boolean, or "@topic" "@partition" "@offset"
+     * "@timestamp"
+     * "@key" "@header.NAME". JSON never starts with an @. */
+    struct config_pairs set;
+    char *under;         /* document path; "" when off */
+    char *source_fields; /* document path of the sub-document; "" when off */
     struct config_invalidate *invalidate;
     size_t n_invalidate;
 };
@@ -130,11 +133,12 @@ struct config {
 };
 
 /*
- * name is for messages: "name:12:3: worker.threads: 0 is below the minimum 1".
- * Reports the first mistake; never guesses, never ignores an unknown key.
- * overrides: "key=value" texts of --set, applied before checking ("worker.threads=8",
- * "route.0.collection=a.b" or "route.NAME.collection=..."); the value is TOML, or a bare word taken
- * as a string. env: looks up an environment variable for ${NAME}; NULL for none set.
+ * name is for messages: "name:12:3: worker.threads: 0 is below the minimum 1", or "--set KEY: ..."
+ * for what came from there. Tells the first mistake (ERR_CONFIG); never guesses, never ignores an
+ * unknown key, never shows a secret. overrides: "key=value" texts of --set, put over the text
+ * before anything is checked: "worker.threads=8", "route.0.collection=a.b",
+ * "route.NAME.collection=a.b". What begins with a quote, [ or { is TOML, the rest a string. env:
+ * looks up an environment variable for ${NAME}; NULL for none set.
  */
 struct config_input {
     const char *name;
@@ -155,36 +159,44 @@ enum config_type {
     CONFIG_BOOL,
     CONFIG_INT,
     CONFIG_DURATION, /* "5ms" "8s" "1m" "1h"; stored in ms */
-    CONFIG_BYTES,    /* "64MiB" "1kB" */
+    CONFIG_BYTES,    /* "64MiB" "1kB" "5B" */
     CONFIG_STRING,
     CONFIG_ENUM,
     CONFIG_LIST, /* of strings */
     CONFIG_PAIRS /* a table of free names */
 };
-enum { CONFIG_REQUIRED = 1, CONFIG_SECRET = 2 };
+enum {
+    CONFIG_REQUIRED = 1,
+    CONFIG_SECRET = 2,
+    CONFIG_AS_BOOL = 4 /* an enum of two that is kept in a bool */
+};
 struct config_key {
     const char *name; /* "worker.threads", "route.collection", "route.invalidate.mode" */
     enum config_type type;
     size_t field;         /* offsetof in its struct */
-    const char *fallback; /* as written in TOML, without quotes for strings; NULL: none */
-    int64_t min, max;     /* int, duration (ms), bytes; a list's least and most entries */
-    const char *choices;  /* enum: "a|b|c", in the order of the C enum */
+    const char *fallback; /* as written in TOML, without quotes; NULL: none, empty, or made from
+                             other keys */
+    int64_t min, max; /* int, duration (ms), bytes; a list's or table's least and most entries */
+    const char
+        *choices; /* enum: "a|b|c", in the order of the C enum; table: what its values may be */
     unsigned flags;
     const char *help; /* one sentence; what, not how */
 };
 extern const struct config_key config_keys[];
 extern const size_t config_keys_count;
 
-/* The effective configuration as TOML with every secret as "***" and passwords out of URIs. */
+/* The effective configuration as TOML, every key written out, secrets as "***" and URIs without
+ * their passwords. It is read back to the same configuration, but for those. Appends to out. */
 void config_print(const struct config *c, struct buf *out);
 
-/* "mongodb://u:p@h/" -> "mongodb://u:***@h/". Appends to out. */
+/* "mongodb://u:p@h/" -> "mongodb://u:***@h/"; options that hold secrets too. Appends to out. */
 void config_redact_uri(const char *uri, struct buf *out);
 
-/* Index of the route of this topic: an exact name first, then a regex; -1 when none has it. */
+/* Index of the route of this topic: an exact name first, then the first regex that matches; -1 when
+ * none has it. Compiles the regex each time: once per topic, not per record. */
 int config_route_of(const struct config *c, const char *topic);
 
-/* Does any route have invalidations / one with before_commit? */
+/* Does any route have invalidations? */
 bool config_has_invalidations(const struct config *c);
 
 #endif
