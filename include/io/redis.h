@@ -1,0 +1,26 @@
+/*
+ * redis.h - the bus over Redis (hiredis).
+ *
+ * URIs: redis://[[user]:password@]host[:port][/db][?db=N]
+ *       unix://[[user]:password@]/path/to/socket[?db=N]
+ *       rediss://... as redis:// over TLS, where the build has hiredis_ssl; ?cacert=FILE instead of
+ * the system's certificates User and password are percent-decoded. Errors name host and port, never
+ * the password.
+ */
+#ifndef IDEMSINK_IO_REDIS_H
+#define IDEMSINK_IO_REDIS_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "core/config.h"
+#include "ports/bus.h"
+
+/* Does not connect: the first send does. ERR_CONFIG: the URI is not understood. */
+bool redis_bus_new(const struct config *c, struct bus *out, struct err *e) MUST_CHECK;
+void redis_bus_free(struct bus *b); /* without a Redis: nothing happens */
+
+/* Connects, authenticates, selects and pings, for check and start. */
+bool redis_ping(const struct config *c, struct err *e) MUST_CHECK;
+
+#endif
