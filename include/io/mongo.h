@@ -1,0 +1,70 @@
+/*
+ * mongo.h - everything that is said to MongoDB: the sink, the proof of the dedup
+ * index, what `init`, `check` and `verify` need.
+ *
+ * One struct mongo for the process, safe from many threads; it holds libmongoc's pool. Nothing here
+ * retries: an err of kind ERR_TRANSIENT may be tried again by the caller. Texts of errors name no
+ * payload and no secret.
+ */
+#ifndef IDEMSINK_IO_MONGO_H
+#define IDEMSINK_IO_MONGO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <bson/bson.h>
+
+#include "base/bytes.h"
+#include "base/err.h"
+#include "core/config.h"
+#include "ports/sink.h"
+
+struct mongo;
+
+/*
+ * Connects to nothing yet. c stays borrowed. Time-outs of the URI win over those of c; the write
+ * concern is c's, and retryWrites is off whatever the URI says (both with a warning in the log).
+ * ERR_CONFIG: the URI is wrong.
+ */
+struct mongo *mongo_new(const struct config *c, struct err *e) MUST_CHECK;
+void mongo_free(struct mongo *m); /* NULL is fine; all sessions must be closed */
+
+/* Sessions are per thread. write() ends within the server selection, connect and two socket
+ * time-outs; a session holds one connection per server. */
+struct sink mongo_sink(struct mongo *m);
+
+/* A writable primary answers. ERR_TRANSIENT: none can be reached; ERR_AUTH: credentials were
+ * refused; ERR_CONFIG: wrong topology. */
+bool mongo_ping(struct mongo *m, struct err *e) MUST_CHECK;
+
+/* Appends "MongoDB 6.0.5, replica set rs0, primary h:p"; what can't be asked is left out. */
+void mongo_describe(struct mongo *m, struct buf *out);
+const char *mongo_library_version(void); /* of the libmongoc that is loaded */
+
+/*
+ * Proves that the server keeps the route's dedup key unique, and that nothing removes documents by
+ * itself: docs/outcomes.md has the list. ERR_CONFIG: it is not so; the text says what is wrong and
+ * what to do. ERR_AUTH: no right to look, unless route->trust_index (then true, with a warning).
+ */
+bool mongo_prove_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
+
+/* Makes the dedup index (idemsink_dedup) and with it the collection, unless it is there. Never
+ * drops or changes anything. May take as long as the collection is big. */
+bool mongo_make_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
+
+/* Calls each with every document of the route's collection, majority-committed, in no order; false
+ * from each ends it early (and is no error). */
+typedef bool mongo_scan_fn(const bson_t *document, void *ctx);
+bool mongo_scan(struct mongo *m, const struct config_route *route, mongo_scan_fn *each, void *ctx,
+                struct err *e) MUST_CHECK;
+
+/* About how many documents there are, from the collection's metadata; -1: not known. */
+int64_t mongo_count(struct mongo *m, const struct config_route *route);
+
+/*
+ * Initiates the replica set that the URI names, with the URI's hosts as members, unless it is
+ * initiated; then waits (30 s at most) until it has a writable primary. For a fresh stack.
+ */
+bool mongo_init_replica_set(const struct config *c, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * mongo_private.h - shared by src/io/mongo_*.c only.
+ */
+#ifndef IDEMSINK_IO_MONGO_PRIVATE_H
+#define IDEMSINK_IO_MONGO_PRIVATE_H
+
+#include <mongoc/mongoc.h>
+
+#include "core/outcome.h"
+#include "io/mongo.h"
+
+struct mongo {
+    const struct config *config;
+    mongoc_uri_t *uri; /* with our options */
+    int64_t socket_timeout_ms;
+    mongoc_client_pool_t *pool;
+    mongoc_write_concern_t *concern;
+    mongoc_read_prefs_t *primary;
+};
+
+/* mongoc_init() once, and its log into ours. */
+void mongo_library(void);
+
+/* The URI with our options in it. */
+mongoc_uri_t *mongo_uri(const struct config *c, struct err *e);
+
+enum call_fault mongo_fault(const bson_error_t *be);
+
+/* Fills *e: kind from the error, text "what: message". Returns false. */
+bool mongo_fail(struct err *e, const char *what, const bson_error_t *be);
+
+/* The first batch of a hello on the primary (a client of the pool). reply is to be destroyed in any
+ * case. */
+bool mongo_hello(mongoc_client_t *client, const mongoc_read_prefs_t *prefs, bson_t *reply,
+                 bson_error_t *be);
+
+/* "" when the field is not there or no string. Borrowed from doc. */
+const char *mongo_text_field(const bson_t *doc, const char *name);
+bool mongo_true_field(const bson_t *doc, const char *name);
+
+#endif

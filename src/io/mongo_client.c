@@ -1,0 +1,299 @@
+#include <pthread.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/mongo_private.h"
+
+static void on_log(mongoc_log_level_t level, const char *domain, const char *message, void *ctx)
+{
+    (void)ctx;
+    /* Nothing of a connection string: it may hold a password. */
+    if (strstr(message, "://"))
+        message = "(a message with a connection string, withheld)";
+    if (level == MONGOC_LOG_LEVEL_ERROR || level == MONGOC_LOG_LEVEL_CRITICAL ||
+        level == MONGOC_LOG_LEVEL_WARNING)
+        log_warn("libmongoc", LOG_TEXT("domain", domain), LOG_TEXT("text", message));
+    else if (level != MONGOC_LOG_LEVEL_TRACE)
+        log_debug("libmongoc", LOG_TEXT("domain", domain), LOG_TEXT("text", message));
+}
+
+static void library_start(void)
+{
+    mongoc_log_set_handler(on_log, NULL);
+    mongoc_init();
+}
+
+void mongo_library(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    MUST(pthread_once(&once, library_start) == 0);
+}
+
+const char *mongo_library_version(void)
+{
+    return mongoc_get_version();
+}
+
+/* ---- errors ---- */
+
+enum call_fault mongo_fault(const bson_error_t *be)
+{
+    switch (be->domain) {
+    case MONGOC_ERROR_SERVER:
+    case MONGOC_ERROR_WRITE_CONCERN:
+        return CALL_SERVER;
+    case MONGOC_ERROR_STREAM:
+        return CALL_NETWORK;
+    case MONGOC_ERROR_SERVER_SELECTION:
+        return CALL_SELECTION;
+    case MONGOC_ERROR_SASL:
+    case MONGOC_ERROR_SCRAM:
+        return CALL_AUTH;
+    case MONGOC_ERROR_CLIENT:
+        if (be->code == MONGOC_ERROR_CLIENT_AUTHENTICATE)
+            return CALL_AUTH;
+        return be->code == MONGOC_ERROR_CLIENT_TOO_BIG ? CALL_DOCUMENT : CALL_DRIVER;
+    case MONGOC_ERROR_PROTOCOL:
+        return be->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? CALL_NETWORK : CALL_DRIVER;
+    case MONGOC_ERROR_BSON:
+        return CALL_DOCUMENT;
+    default:
+        return CALL_DRIVER;
+    }
+}
+
+static enum err_kind kind_of(const bson_error_t *be)
+{
+    struct outcome_call call = {.fault = mongo_fault(be), .code = (int)be->code};
+    struct outcome o;
+
+    outcome_of_failure(&call, &o);
+    switch (o.retry) {
+    case RETRY_RIGHTS:
+        return ERR_AUTH;
+    case RETRY_CONFIG:
+        return ERR_CONFIG;
+    case RETRY_OTHER:
+        /* The server's own "no" to what was asked; asking again would not change it. */
+        return call.fault == CALL_SERVER || be->domain == MONGOC_ERROR_PROTOCOL ? ERR_CONFIG
+                                                                                : ERR_TRANSIENT;
+    case RETRY_NONE:
+    case RETRY_NETWORK:
+    case RETRY_NO_PRIMARY:
+    case RETRY_TIMEOUT:
+    case RETRY_WRITE_CONCERN:
+    case RETRY_CONFLICT:
+    case RETRY_DEAD_LETTER:
+    case RETRY_CLASSES:
+        break;
+    }
+    return ERR_TRANSIENT;
+}
+
+bool mongo_fail(struct err *e, const char *what, const bson_error_t *be)
+{
+    const char *text =
+        strstr(be->message, "://") ? "(withheld: it holds a connection string)" : be->message;
+
+    return err_set(e, kind_of(be), (int)be->code, "%s: %s", what, text);
+}
+
+/* ---- URI and pool ---- */
+
+static bool set_timeout(mongoc_uri_t *uri, const char *option, int64_t ms)
+{
+    if (mongoc_uri_has_option(uri, option))
+        return true;
+    return mongoc_uri_set_option_as_int32(uri, option, ms > INT32_MAX ? INT32_MAX : (int32_t)ms);
+}
+
+/* libmongoc's message about a wrong URI, unless it shows a part that may be the password. */
+static bool uri_fail(struct err *e, const char *uri, const char *message)
+{
+    const char *user = strstr(uri, "://");
+    const char *at = user ? strrchr(user, '@') : NULL;
+
+    if (at)
+        return err_set(e, ERR_CONFIG, 0,
+                       "mongo.uri: libmongoc does not understand it (no details, because it holds "
+                       "credentials; user and password need percent-encoding of : / ? # [ ] @ %%)");
+    return err_set(e, ERR_CONFIG, 0, "mongo.uri: %s", message);
+}
+
+static void warn_about_uri(const char *text)
+{
+    mongoc_uri_t *uri = mongoc_uri_new(text);
+
+    if (mongoc_uri_get_option_as_bool(uri, MONGOC_URI_RETRYWRITES, false))
+        log_warn("mongo.uri: retryWrites=true is not used, writes are sent again by idemsink",
+                 LOG_TEXT("key", "mongo.uri"));
+    if (mongoc_uri_has_option(uri, MONGOC_URI_W) ||
+        mongoc_uri_has_option(uri, MONGOC_URI_JOURNAL) ||
+        mongoc_uri_has_option(uri, MONGOC_URI_WTIMEOUTMS))
+        log_warn("mongo.uri: its write concern is not used, mongo.write_concern, journal and "
+                 "write_timeout are",
+                 LOG_TEXT("key", "mongo.uri"));
+    mongoc_uri_destroy(uri);
+}
+
+mongoc_uri_t *mongo_uri(const struct config *c, struct err *e)
+{
+    bson_error_t be = {0};
+
+    mongo_library();
+    mongoc_uri_t *uri = mongoc_uri_new_with_error(c->mongo.uri, &be);
+    if (!uri) {
+        uri_fail(e, c->mongo.uri, be.message);
+        return NULL;
+    }
+    bool ok =
+        mongoc_uri_set_option_as_bool(uri, MONGOC_URI_RETRYWRITES, false) &&
+        set_timeout(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS,
+                    c->mongo.server_selection_timeout_ms) &&
+        set_timeout(uri, MONGOC_URI_CONNECTTIMEOUTMS, c->mongo.connect_timeout_ms) &&
+        set_timeout(uri, MONGOC_URI_SOCKETTIMEOUTMS, c->mongo.socket_timeout_ms) &&
+        (mongoc_uri_has_option(uri, MONGOC_URI_APPNAME) || mongoc_uri_set_appname(uri, "idemsink"));
+    if (ok)
+        return uri;
+    mongoc_uri_destroy(uri);
+    err_set(e, ERR_CONFIG, 0, "mongo.uri: libmongoc refuses a time-out or the application name");
+    return NULL;
+}
+
+static mongoc_write_concern_t *concern_of(const struct config *c)
+{
+    mongoc_write_concern_t *wc = mongoc_write_concern_new();
+    const char *w = c->mongo.write_concern;
+
+    if (strcmp(w, "majority") == 0)
+        mongoc_write_concern_set_w(wc, MONGOC_WRITE_CONCERN_W_MAJORITY);
+    else if (w[0] != '\0' && strspn(w, "0123456789") == strlen(w))
+        mongoc_write_concern_set_w(wc, (int32_t)strtol(w, NULL, 10));
+    else
+        mongoc_write_concern_set_wtag(wc, w);
+    if (c->mongo.journal)
+        mongoc_write_concern_set_journal(wc, true);
+    mongoc_write_concern_set_wtimeout_int64(wc, c->mongo.write_timeout_ms);
+    if (strcmp(w, "majority") != 0 || !c->mongo.journal)
+        log_warn(
+            "the write concern is weaker than majority with journal: an acknowledged event can "
+            "be lost in a fail-over",
+            LOG_TEXT("write_concern", w), LOG_INT("journal", c->mongo.journal));
+    return wc;
+}
+
+struct mongo *mongo_new(const struct config *c, struct err *e)
+{
+    bson_error_t be = {0};
+    mongoc_uri_t *uri = mongo_uri(c, e);
+
+    if (!uri)
+        return NULL;
+    mongoc_client_pool_t *pool = mongoc_client_pool_new_with_error(uri, &be);
+    if (!pool) {
+        mongoc_uri_destroy(uri);
+        uri_fail(e, c->mongo.uri, be.message);
+        return NULL;
+    }
+    warn_about_uri(c->mongo.uri);
+    MUST(mongoc_client_pool_set_error_api(pool, MONGOC_ERROR_API_VERSION_2));
+    int32_t wanted = (int32_t)c->worker.threads + 2;
+    int32_t given = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_MAXPOOLSIZE, 100);
+    mongoc_client_pool_max_size(pool, (uint32_t)(given > wanted ? given : wanted));
+
+    struct mongo *m = mem_new(sizeof *m);
+    *m = (struct mongo){.config = c,
+                        .uri = uri,
+                        .socket_timeout_ms =
+                            mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SOCKETTIMEOUTMS, 10000),
+                        .pool = pool,
+                        .concern = concern_of(c),
+                        .primary = mongoc_read_prefs_new(MONGOC_READ_PRIMARY)};
+    return m;
+}
+
+void mongo_free(struct mongo *m)
+{
+    if (!m)
+        return;
+    mongoc_client_pool_destroy(m->pool);
+    mongoc_uri_destroy(m->uri);
+    mongoc_write_concern_destroy(m->concern);
+    mongoc_read_prefs_destroy(m->primary);
+    mem_free(m);
+}
+
+/* ---- who is there ---- */
+
+const char *mongo_text_field(const bson_t *doc, const char *name)
+{
+    bson_iter_t it;
+
+    return bson_iter_init_find(&it, doc, name) && BSON_ITER_HOLDS_UTF8(&it)
+               ? bson_iter_utf8(&it, NULL)
+               : "";
+}
+
+bool mongo_true_field(const bson_t *doc, const char *name)
+{
+    bson_iter_t it;
+
+    return bson_iter_init_find(&it, doc, name) && bson_iter_as_bool(&it);
+}
+
+bool mongo_hello(mongoc_client_t *client, const mongoc_read_prefs_t *prefs, bson_t *reply,
+                 bson_error_t *be)
+{
+    bson_t hello = BSON_INITIALIZER;
+
+    BSON_APPEND_INT32(&hello, "hello", 1);
+    bool ok = mongoc_client_command_simple(client, "admin", &hello, prefs, reply, be);
+    bson_destroy(&hello);
+    return ok;
+}
+
+bool mongo_ping(struct mongo *m, struct err *e)
+{
+    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
+    bson_t reply;
+    bson_error_t be = {0};
+    bool ok = mongo_hello(client, m->primary, &reply, &be);
+
+    if (!ok)
+        mongo_fail(e, "mongodb", &be);
+    else if (!mongo_true_field(&reply, "isWritablePrimary"))
+        ok = err_set(e, ERR_TRANSIENT, 0, "mongodb: %s is not a writable primary",
+                     *mongo_text_field(&reply, "me") ? mongo_text_field(&reply, "me")
+                                                     : "the server that answers");
+    bson_destroy(&reply);
+    mongoc_client_pool_push(m->pool, client);
+    return ok;
+}
+
+void mongo_describe(struct mongo *m, struct buf *out)
+{
+    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
+    bson_t build = BSON_INITIALIZER, reply;
+    bson_error_t be;
+
+    BSON_APPEND_INT32(&build, "buildInfo", 1);
+    buf_add_text(out, "MongoDB");
+    if (mongoc_client_command_simple(client, "admin", &build, m->primary, &reply, &be))
+        buf_printf(out, " %s", mongo_text_field(&reply, "version"));
+    bson_destroy(&reply);
+    if (mongo_hello(client, m->primary, &reply, &be)) {
+        const char *set = mongo_text_field(&reply, "setName");
+        if (*set)
+            buf_printf(out, ", replica set %s, primary %s", set,
+                       mongo_text_field(&reply, "primary"));
+        else if (strcmp(mongo_text_field(&reply, "msg"), "isdbgrid") == 0)
+            buf_add_text(out, ", sharded cluster");
+        else
+            buf_add_text(out, ", standalone");
+    }
+    bson_destroy(&reply);
+    bson_destroy(&build);
+    mongoc_client_pool_push(m->pool, client);
+}
