@@ -421,24 +421,32 @@ static void test_depths(void **state)
     depth_case("dedup id\nrename a _id", 101, '{', '}', "unsafe_name");
 }
 
-/* 16 MiB - 1 KiB for document and filter together. {"id":1,"a":"..."} is 4 + 12 + 8 + len + 1 + 1
- * bytes, its filter 17. */
+/* "upsert" or the reason for {"id":1,"a":"xxx..."}. */
+static void size_case(const char *spec, size_t len, const char *expected)
+{
+    struct buf b = {0};
+    char *text = mem_array(len + 1, 1);
+
+    memset(text, 'x', len);
+    buf_add_text(&b, "{\"id\":1,\"a\":\"");
+    buf_add(&b, text, len);
+    buf_add_text(&b, "\"}");
+    mem_free(text);
+    check_reason(spec, b.data, b.len, expected);
+}
+
+/* 16 MiB - 1 KiB for document and filter together; the document is 4 + 12 + 8 + len + 1 bytes, the
+ * filter 17
+ * ({"id": 1}), or 18 ({"_id": 1}) which count twice. */
 static void test_size(void **state)
 {
-    enum { LIMIT = 16 * 1024 * 1024 - 1024, AROUND = 4 + 12 + 8 + 1 + 17 };
+    enum { LIMIT = 16 * 1024 * 1024 - 1024, DOCUMENT = 4 + 12 + 8 + 1 };
 
     (void)state;
-    for (int over = 0; over < 2; over++) {
-        struct buf b = {0};
-        char *text = mem_array(LIMIT, 1);
-
-        memset(text, 'x', LIMIT - 1);
-        buf_add_text(&b, "{\"id\":1,\"a\":\"");
-        buf_add(&b, text, LIMIT - AROUND + (size_t)over);
-        buf_add_text(&b, "\"}");
-        mem_free(text);
-        check_reason("dedup id", b.data, b.len, over ? "too_large" : "upsert");
-    }
+    size_case("dedup id", LIMIT - DOCUMENT - 17, "upsert");
+    size_case("dedup id", LIMIT - DOCUMENT - 17 + 1, "too_large");
+    size_case("dedup id\ninto_id", LIMIT - DOCUMENT - 2 * 18, "upsert");
+    size_case("dedup id\ninto_id", LIMIT - DOCUMENT - 2 * 18 + 1, "too_large");
 }
 
 /* JSON numbers of two bytes become elements of 15: the walk stops early and doesn't fill the memory

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/reason.h"
@@ -49,12 +50,40 @@ static void test_every_reason_helps(void **state)
     assert_non_null(reason_help((enum reason)999));
 }
 
+/* docs/dead-letters.md has a row for each reason and no other. */
+static void test_the_documentation_has_every_reason(void **state)
+{
+    FILE *in = fopen(TEST_DATA "/../../docs/dead-letters.md", "r");
+    char line[2000], name[64];
+    bool seen[REASON_COUNT] = {false};
+    enum reason reason;
+
+    (void)state;
+    assert_non_null(in);
+    while (fgets(line, sizeof(line), in) != NULL) {
+        int whole = 0; /* 0 as long as the text behind the name does not match */
+
+        if (sscanf(line, "| `%63[a-z0-9_]` |%n", name, &whole) != 1 || whole == 0)
+            continue;
+        if (!reason_parse(name, &reason))
+            fail_msg("no such reason: %s", name);
+        assert_false(seen[reason]);
+        seen[reason] = true;
+    }
+    fclose(in);
+    for (int i = 1; i < REASON_COUNT; i++) {
+        if (!seen[i])
+            fail_msg("not documented: %s", reason_name((enum reason)i));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_are_the_public_ones_in_order),
         cmocka_unit_test(test_parse_is_the_way_back),
         cmocka_unit_test(test_every_reason_helps),
+        cmocka_unit_test(test_the_documentation_has_every_reason),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -301,6 +301,23 @@ static void test_names(void **state)
     mem_free(all);
 }
 
+/* docs/payloads.md has a row for each type. */
+static void test_the_documentation_has_every_type(void **state)
+{
+    FILE *in = fopen(TEST_DATA "/../../docs/payloads.md", "r");
+    char line[4000], name[64];
+    enum value_type type;
+    int n = 0;
+
+    (void)state;
+    assert_non_null(in);
+    while (fgets(line, sizeof(line), in) != NULL)
+        n += sscanf(line, "| `%63[a-z_]` |", name) == 1 && types_parse(name, &type) &&
+             (int)type == n;
+    fclose(in);
+    assert_int_equal(n, TYPE_BINARY + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_null_missing_and_arrays),
         cmocka_unit_test(test_the_error_names_the_path_and_not_the_value),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_the_documentation_has_every_type),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
