@@ -39,6 +39,10 @@ void intake_connect(struct intake *in, struct source source, struct run_metrics 
  */
 void *intake_main(void *arg);
 
+/* Any thread: the intake has gone round within the last ms milliseconds (a drain takes its time).
+ */
+bool intake_alive(const struct intake *in, int64_t ms);
+
 /* After the thread has ended: everything that was out came back, the last commit was acknowledged
  * and the group was left. Only then may the source be freed. */
 bool intake_clean(const struct intake *in);

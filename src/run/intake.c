@@ -12,7 +12,7 @@
  */
 #include "run/intake.h"
 
-#include <string.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -39,6 +39,7 @@ struct intake {
     int64_t commit_at_ms;
     int64_t end_check_at_ms;
     int64_t deadline_ms; /* 0 until stopping */
+    _Atomic int64_t round_at_ms;
     bool clean;
 };
 
@@ -47,7 +48,13 @@ struct intake *intake_new(const struct intake_options *options)
     struct intake *in = mem_new(sizeof *in);
 
     in->o = *options;
+    atomic_store(&in->round_at_ms, clock_mono_ms());
     return in;
+}
+
+bool intake_alive(const struct intake *in, int64_t ms)
+{
+    return clock_mono_ms() - atomic_load_explicit(&in->round_at_ms, memory_order_relaxed) < ms;
 }
 
 void intake_free(struct intake *in)
@@ -284,6 +291,7 @@ static bool intake_round(struct intake *in)
     struct record *r = NULL;
     struct err e;
 
+    atomic_store_explicit(&in->round_at_ms, now_ms, memory_order_relaxed);
     if (wait_ms > POLL_MAX_MS || wait_ms < 0)
         wait_ms = wait_ms < 0 ? 0 : POLL_MAX_MS;
     if (in->o.until_end && wait_ms > END_CHECK_MS)

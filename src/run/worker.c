@@ -245,7 +245,8 @@ static void batch_defer(struct worker *w)
         return;
     for (size_t i = 0; i < w->n_later; i++)
         attempts = w->later[i]->attempts + 1 > attempts ? w->later[i]->attempts + 1 : attempts;
-    (void)getrandom(&random, sizeof random, GRND_NONBLOCK);
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+        random = (uint32_t)clock_mono_us();
     pipeline_defer(w->shared->pipeline, w->later, w->n_later,
                    retry_wait_ms(&policy, attempts, random));
 }

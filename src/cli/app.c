@@ -1,0 +1,231 @@
+#include "cli/app.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { HEARTBEAT_MAX_MS = 60000 };
+
+static void page_metrics(struct buf *out, void *ctx)
+{
+    struct app *a = ctx;
+
+    metrics_render(a->metrics, out);
+}
+
+static bool page_healthy(struct buf *why, void *ctx)
+{
+    struct app *a = ctx;
+
+    if (atomic_load(&a->phase) == APP_RUNNING && !intake_alive(a->intake, HEARTBEAT_MAX_MS)) {
+        buf_add_text(why, "the intake thread is stuck");
+        return false;
+    }
+    buf_add_text(why, "ok");
+    return true;
+}
+
+static bool page_ready(struct buf *why, void *ctx)
+{
+    struct app *a = ctx;
+    struct kafka_health health;
+    int phase = atomic_load(&a->phase);
+    int blocked = atomic_load(&a->shared.blocked);
+
+    if (phase != APP_RUNNING) {
+        buf_add_text(why, phase == APP_STARTING ? "starting: the dedup indexes are not proved yet"
+                                                : "stopping");
+        return false;
+    }
+    kafka_source_health(&a->source, &health);
+    if (health.problem[0]) {
+        buf_printf(why, "kafka: %s", health.problem);
+        return false;
+    }
+    if (!health.joined) {
+        buf_add_text(why, "not in the consumer group yet");
+        return false;
+    }
+    if (blocked != RETRY_NONE) {
+        buf_printf(why, "MongoDB does not acknowledge: %s",
+                   retry_class_name((enum retry_class)blocked));
+        return false;
+    }
+    buf_printf(why, "ok, %zu partitions", health.assigned);
+    return true;
+}
+
+static void wake_source(void *ctx)
+{
+    struct app *a = ctx;
+
+    a->source.ops->wake(a->source.self);
+}
+
+static void build_info(struct app *a)
+{
+    struct buf labels = {0};
+
+    metrics_label(&labels, "version", IDEMSINK_VERSION);
+    metrics_label(&labels, "librdkafka", kafka_library_version());
+    metrics_label(&labels, "libmongoc", mongo_library_version());
+    metric_set(metrics_gauge(a->metrics, "idemsink_build_info",
+                             "Always 1; the versions are in the labels.", labels.data),
+               1);
+    buf_clear(&labels);
+}
+
+static struct pipeline *make_pipeline(struct app *a)
+{
+    const struct config *c = a->config;
+    struct pipeline_limits limits = {.max_records = (size_t)c->worker.max_records,
+                                     /* the other half is librdkafka's prefetch */
+                                     .max_bytes = (size_t)c->worker.max_bytes / 2,
+                                     .routes = c->n_routes,
+                                     .run_max = (size_t)c->worker.run_max,
+                                     .wake = wake_source,
+                                     .wake_ctx = a};
+
+    return pipeline_new(&limits);
+}
+
+bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx), struct err *e)
+{
+    struct http_pages pages = {
+        .metrics = page_metrics, .healthy = page_healthy, .ready = page_ready, .ctx = a};
+
+    a->config = config;
+    stop_init(&a->stop, on_stop, NULL);
+    a->metrics = metrics_new();
+    build_info(a);
+    a->instance_id = cli_instance_id(config);
+    a->mappings = cli_mappings(config, a->instance_id, e);
+    if (a->mappings == NULL)
+        return false;
+    a->mongo = mongo_new(config, e);
+    if (a->mongo == NULL || !kafka_deadletter_new(config, &a->deadletter, e))
+        return false;
+    if (config->redis.uri[0] && !redis_bus_new(config, &a->bus, e))
+        return false;
+    a->pipeline = make_pipeline(a);
+    if (config->http.listen[0]) {
+        a->http = http_start(config->http.listen, &pages, e);
+        if (a->http == NULL)
+            return false;
+        log_info("listening", LOG_TEXT("address", config->http.listen),
+                 LOG_INT("port", http_port(a->http)));
+    }
+    return true;
+}
+
+bool app_prove_indexes(struct app *a, struct err *e)
+{
+    for (size_t i = 0; i < a->config->n_routes; i++) {
+        const struct config_route *route = &a->config->routes[i];
+
+        if ((route->ensure_index && !mongo_make_index(a->mongo, route, e)) ||
+            !mongo_prove_index(a->mongo, route, e))
+            return err_wrap(e, route->name);
+    }
+    return true;
+}
+
+bool app_start(struct app *a, bool until_end, struct err *e)
+{
+    struct intake_options options = {.config = a->config,
+                                     .mappings = a->mappings,
+                                     .pipeline = a->pipeline,
+                                     .stop = &a->stop,
+                                     .until_end = until_end};
+    struct source_events events;
+
+    a->intake = intake_new(&options);
+    events = intake_events(a->intake);
+    if (!kafka_source_new(a->config, &events, &a->source, e))
+        return false;
+    a->run_metrics = run_metrics_new(a->metrics, a->config, a->pipeline, a->source);
+    intake_connect(a->intake, a->source, a->run_metrics);
+    if (a->bus.ops && config_has_invalidations(a->config))
+        a->notifier = notifier_new(a->config, a->mappings, a->bus, a->pipeline, a->metrics);
+    a->shared.config = a->config;
+    a->shared.mappings = a->mappings;
+    a->shared.pipeline = a->pipeline;
+    a->shared.sink = mongo_sink(a->mongo);
+    a->shared.deadletter = a->deadletter;
+    a->shared.notifier = a->notifier;
+    a->shared.metrics = a->run_metrics;
+    a->shared.stop = &a->stop;
+    app_log_start(a);
+    struct daemon_parts parts = {.intake = a->intake, .shared = &a->shared};
+    a->daemon = daemon_start(&parts);
+    atomic_store(&a->phase, APP_RUNNING);
+    return true;
+}
+
+void app_log_start(const struct app *a)
+{
+    const struct config *c = a->config;
+
+    log_info("started", LOG_TEXT("version", IDEMSINK_VERSION),
+             LOG_TEXT("librdkafka", kafka_library_version()),
+             LOG_TEXT("libmongoc", mongo_library_version()), LOG_TEXT("group", c->kafka.group),
+             LOG_TEXT("brokers", c->kafka.brokers), LOG_INT("threads", c->worker.threads),
+             LOG_TEXT("write_concern", c->mongo.write_concern),
+             LOG_TEXT("journal", c->mongo.journal ? "yes" : "no"),
+             LOG_TEXT("dead_letter_topic", c->dead_letter.topic));
+    for (size_t i = 0; i < c->n_routes; i++) {
+        const struct config_route *r = &c->routes[i];
+        struct buf topics = {0}, key = {0};
+
+        for (size_t k = 0; k < r->topics.n; k++)
+            buf_printf(&topics, "%s%s", k ? " " : "", r->topics.items[k]);
+        for (size_t k = 0; k < r->dedup.key.n; k++)
+            buf_printf(&key, "%s%s", k ? " " : "", r->dedup.key.items[k]);
+        log_info("route", LOG_TEXT("name", r->name), LOG_TEXT("topics", buf_text(&topics)),
+                 LOG_TEXT("database", r->database), LOG_TEXT("collection", r->collection),
+                 LOG_TEXT("dedup_key", buf_text(&key)),
+                 LOG_TEXT("stored_in", r->dedup.into_id ? "_id" : "fields"),
+                 LOG_TEXT("order_by", r->order_by),
+                 LOG_TEXT("dedup_index", r->trust_index ? "trusted" : "proved"));
+        buf_clear(&topics);
+        buf_clear(&key);
+    }
+    if (strcmp(c->mongo.write_concern, "majority") != 0 || !c->mongo.journal)
+        log_warn("the write concern is weaker than majority with journal: an acknowledged event "
+                 "can be lost in a "
+                 "failover, after its offset was committed",
+                 LOG_TEXT("write_concern", c->mongo.write_concern),
+                 LOG_TEXT("journal", c->mongo.journal ? "yes" : "no"));
+}
+
+bool app_stop(struct app *a, int64_t notifier_ms)
+{
+    bool clean = daemon_stop(a->daemon);
+
+    a->daemon = NULL;
+    if (clean && a->notifier)
+        clean = notifier_stop(a->notifier, notifier_ms);
+    return clean;
+}
+
+void app_close(struct app *a)
+{
+    if (a->http)
+        http_stop(a->http);
+    notifier_free(a->notifier);
+    kafka_deadletter_free(&a->deadletter);
+    kafka_source_free(&a->source);
+    redis_bus_free(&a->bus);
+    if (a->pipeline)
+        pipeline_free(a->pipeline);
+    mongo_free(a->mongo);
+    intake_free(a->intake);
+    run_metrics_free(a->run_metrics);
+    metrics_free(a->metrics);
+    if (a->config)
+        cli_mappings_free(a->mappings, a->config->n_routes);
+    mem_free(a->instance_id);
+    stop_clear(&a->stop);
+    config_free(a->config);
+}

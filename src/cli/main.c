@@ -1,0 +1,182 @@
+#include <stdio.h>
+#include <string.h>
+
+#include <bson/bson.h>
+#include <hiredis/hiredis.h>
+#include <jansson.h>
+#include <microhttpd.h>
+#include <mongoc/mongoc.h>
+#include <librdkafka/rdkafka.h>
+
+#include "cli/cli.h"
+
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_LIST };
+
+struct option {
+    const char *name, *value, *help;
+    enum option_kind kind;
+    size_t field;   /* in struct args */
+    size_t counter; /* OPTION_LIST: its length */
+};
+
+#define FIELD(f) offsetof(struct args, f)
+
+static const struct option options[] = {
+    {"-c", "FILE", "the configuration", OPTION_TEXT, FIELD(config_file), 0},
+    {"--set", "key=value", "set a configuration key, after the file; may be repeated", OPTION_LIST,
+     FIELD(sets), FIELD(n_sets)},
+    {"--until-end", NULL, "stop once the group has committed up to the end offsets seen at start",
+     OPTION_FLAG, FIELD(until_end), 0},
+    {"--connect", NULL, "also ask the brokers, MongoDB and Redis", OPTION_FLAG, FIELD(connect), 0},
+    {"--replica-set", NULL, "first initiate the replica set named in mongo.uri, if it is not yet",
+     OPTION_FLAG, FIELD(replica_set), 0},
+    {"--topic", "T", "the topic that the payload would come from", OPTION_TEXT, FIELD(topic), 0},
+    {"--key", "K", "its Kafka key", OPTION_TEXT, FIELD(key), 0},
+    {"--header", "N=V", "one of its headers; may be repeated", OPTION_LIST, FIELD(headers),
+     FIELD(n_headers)},
+    {"--dead-letters", NULL, "list each dead letter", OPTION_FLAG, FIELD(dead_letters), 0},
+    {"--allow-extra", NULL, "documents that no record asks for are no fault", OPTION_FLAG,
+     FIELD(allow_extra), 0},
+    {"--memory", "SIZE", "most memory for the table of dedup keys (default 2GiB)", OPTION_TEXT,
+     FIELD(memory), 0},
+    {"--json", NULL, "print the result as JSON", OPTION_FLAG, FIELD(json), 0},
+};
+enum { N_OPTIONS = sizeof options / sizeof options[0] };
+
+struct command {
+    const char *name, *help;
+    enum exit_code (*run)(const struct args *args);
+    const char *options; /* names, each between spaces */
+};
+
+static const struct command commands[] = {
+    {"run", "the worker: consume, insert once, commit after the acknowledgement", cmd_run,
+     " -c --set --until-end "},
+    {"check", "check the configuration, and with --connect everything it needs", cmd_check,
+     " -c --set --connect "},
+    {"init", "create what is missing: dedup indexes, dead-letter topic", cmd_init,
+     " -c --set --replica-set "},
+    {"explain", "read one payload from stdin and show what would happen to it, or why not",
+     cmd_explain, " -c --set --topic --key --header "},
+    {"verify", "compare the topics with the collections; exit 0 only when the books balance",
+     cmd_verify, " -c --set --dead-letters --allow-extra --memory --json "},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void help(FILE *to)
+{
+    fputs("idemsink inserts each event of Kafka topics into MongoDB once.\n\nusage: idemsink "
+          "COMMAND -c FILE [option]...\n\n",
+          to);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].help);
+    fputs("\n  idemsink COMMAND --help    the options of a command\n  idemsink --version         "
+          "versions of the "
+          "program and of the libraries it runs with\n",
+          to);
+}
+
+static bool has_option(const struct command *c, const char *name)
+{
+    const char *at = c->options;
+    size_t len = strlen(name);
+
+    while ((at = strstr(at, name)) != NULL) {
+        if (at[-1] == ' ' && at[len] == ' ')
+            return true;
+        at += len;
+    }
+    return false;
+}
+
+static void command_help(const struct command *c)
+{
+    printf("idemsink %s: %s\n\n", c->name, c->help);
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        char left[40];
+
+        if (!has_option(c, options[i].name))
+            continue;
+        (void)snprintf(left, sizeof left, "%s %s", options[i].name,
+                       options[i].value ? options[i].value : "");
+        printf("  %-18s %s\n", left, options[i].help);
+    }
+}
+
+static void version(void)
+{
+    printf("idemsink %s\nlibrdkafka %s\nlibmongoc %s\nlibbson %s\njansson %s\nhiredis "
+           "%d.%d.%d\nlibmicrohttpd %s\n",
+           IDEMSINK_VERSION, rd_kafka_version_str(), mongoc_get_version(), bson_get_version(),
+           jansson_version_str(), HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH, MHD_get_version());
+}
+
+static enum exit_code usage(const char *what, const char *word)
+{
+    fprintf(stderr, "idemsink: %s \"%s\"; try: idemsink --help\n", what, word);
+    return EXIT_BAD_USAGE;
+}
+
+static void store(struct args *args, const struct option *o, const char *value)
+{
+    char *at = (char *)args + o->field;
+
+    if (o->kind == OPTION_FLAG) {
+        *(bool *)(void *)at = true;
+    } else if (o->kind == OPTION_TEXT) {
+        *(const char **)(void *)at = value;
+    } else {
+        size_t *n = (size_t *)(void *)((char *)args + o->counter);
+        if (*n < ARGS_MAX)
+            ((const char **)(void *)at)[(*n)++] = value;
+    }
+}
+
+static const struct option *find_option(const struct command *c, const char *name)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (strcmp(options[i].name, name) == 0 && has_option(c, name))
+            return &options[i];
+    return NULL;
+}
+
+static enum exit_code run_command(const struct command *c, int argc, char **argv)
+{
+    struct args args = {0};
+
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            command_help(c);
+            return EXIT_FINE;
+        }
+        const struct option *o = find_option(c, argv[i]);
+        if (o == NULL)
+            return usage("unknown option", argv[i]);
+        if (o->kind != OPTION_FLAG && i + 1 == argc)
+            return usage("no value behind", argv[i]);
+        store(&args, o, o->kind == OPTION_FLAG ? NULL : argv[++i]);
+    }
+    if (args.config_file == NULL)
+        return usage("which configuration? -c FILE is missing behind", c->name);
+    return c->run(&args);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_BAD_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        help(stdout);
+        return EXIT_FINE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        version();
+        return EXIT_FINE;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return (int)run_command(&commands[i], argc - 2, argv + 2);
+    return (int)usage("unknown command", argv[1]);
+}
