@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): it takes the texts and frees them later */
 void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, uint32_t rule,
                       char *name, char *body)
 {

@@ -281,7 +281,7 @@ static bool keep_included(struct mapping_work *w)
 static bool rename_all(struct mapping_work *w)
 {
     const struct mapping *m = w->m;
-    json_t **taken = mem_array(m->n_renames, sizeof(*taken));
+    json_t **taken = mem_array(m->n_renames, sizeof(void *));
     bool ok = true;
 
     for (size_t i = 0; i < m->n_renames; i++)

@@ -148,7 +148,7 @@ struct teller {
     const struct mapping *m;
     const struct record *r;
     struct invalidation_list *out;
-    size_t *skipped;
+    size_t skipped;
 };
 
 /* NULL: left out, and counted. An empty text is no key and no channel. */
@@ -159,7 +159,7 @@ static char *filled(struct teller *t, const struct template *template)
     if (template_fill(template, t->r, &b) && b.len > 0)
         return b.data;
     buf_clear(&b);
-    (*t->skipped)++;
+    t->skipped++;
     return NULL;
 }
 
@@ -202,7 +202,7 @@ static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
             invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, mem_text(channel),
                              message(t->m, "invalidateKey", "key", slice_text(key)));
         else
-            (*t->skipped)++;
+            t->skipped++;
         mem_free(key);
     }
     mem_free(channel);
@@ -211,7 +211,7 @@ static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
 void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
                            struct invalidation_list *out, size_t *skipped)
 {
-    struct teller t = {.m = m, .r = r, .out = out, .skipped = skipped};
+    struct teller t = {.m = m, .r = r, .out = out};
 
     if (m->tells_payload)
         (void)payload_parse(r,
@@ -229,6 +229,7 @@ void mapping_invalidations(const struct mapping *m, struct record *r, bool inser
             tell_monsqlize(&t, tell);
     }
     payload_release(r);
+    *skipped += t.skipped;
 }
 
 bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation *out)

@@ -265,7 +265,7 @@ static void add_real(double d, struct buf *out)
     char text[32];
 
     for (int precision = 15; precision <= 17; precision++) {
-        snprintf(text, sizeof(text), "%.*g", precision, d);
+        (void)snprintf(text, sizeof(text), "%.*g", precision, d);
         double back = strtod(text, NULL);
         if (!(back < d || back > d))
             break;

@@ -45,8 +45,11 @@ static void check_json(char *text, size_t len)
 
     while ((at = memmem(text, len, TEMPLATE_TIMESTAMP, strlen(TEMPLATE_TIMESTAMP))) != NULL)
         memcpy(at, "10000000000", 11);
-    json_t *json = json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    MUST(json != NULL && !json_is_null(json));
+    json_error_t error;
+    json_t *json = json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    /* "{s}" as a name, with a NUL in s: JSON, but jansson has no such names. */
+    bool nul_name = json == NULL && json_error_code(&error) == json_error_null_byte_in_key;
+    MUST(nul_name || (json != NULL && !json_is_null(json)));
     json_decref(json);
 }
 

@@ -88,7 +88,7 @@ static void test_monsqlize(void **state)
     static const struct tell_row rows[] = {
         {"dedup id\nmonsqlize 1\npatterns", "{\"id\":1}", true, 0,
          "publish 0 " CHANNEL "{\"type\":\"invalidate\",\"pattern\":\"*\\\"ns\\\":{"
-                              "\\\"collection\\\":\\\"coll\\\",\\\"db\\\":\\\"db\\\",*\"" TAIL},
+         "\\\"collection\\\":\\\"coll\\\",\\\"db\\\":\\\"db\\\",*\"" TAIL},
         {"dedup id\nmonsqlize 3\nkey a:{id}\nkey b:{@key}", "{\"id\":\"x\\\"y\"}", true, 0,
          "publish 0 " CHANNEL "{\"type\":\"invalidateKey\",\"key\":\"a:x\\\"y\"" TAIL
          "publish 0 " CHANNEL "{\"type\":\"invalidateKey\",\"key\":\"b:kk\"" TAIL},
