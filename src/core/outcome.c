@@ -279,6 +279,18 @@ static char *text_of_error(const char *message, size_t len, const bson_iter_t *p
     return text;
 }
 
+/* mongod has no code of its own for an insert that is too large (seen: 2, "object to insert too
+ * large. size ..."). */
+static enum reason reason_of(const struct outcome_code *row, const char *message, size_t len)
+{
+    static const char large[] = "object to insert too large";
+    size_t n = sizeof large - 1;
+
+    if (row->code == 2 && message && len >= n && memcmp(message, large, n) == 0)
+        return REASON_TOO_LARGE;
+    return row->reason;
+}
+
 /* One element of writeErrors. false: it is not one. */
 static bool judge_error(const bson_iter_t *element, size_t n, struct outcome *out, size_t *index)
 {
@@ -317,6 +329,8 @@ static bool judge_error(const bson_iter_t *element, size_t n, struct outcome *ou
                           .code = (int)code};
     if (o->fate == FATE_LOOK || o->fate == FATE_NEVER) {
         o->retry = RETRY_NONE;
+        if (row)
+            o->reason = reason_of(row, message, len);
         o->text = text_of_error(message, len, has_pattern ? &pattern : NULL);
     } else {
         o->reason = REASON_NONE;

@@ -40,7 +40,7 @@ const struct outcome_code outcome_codes[] = {
     LOOK(12582, "DuplicateKey (capped)", "MongoDB 2.x and 3.x"),
 
     /* Permanent, whoever sends it and whenever. */
-    NEVER(2, "BadValue", REASON_REJECTED, "seen"),
+    NEVER(2, "BadValue", REASON_REJECTED, "seen: an insert above 16 MiB (then it is too_large)"),
     NEVER(9, "FailedToParse", REASON_REJECTED, "yml"),
     NEVER(14, "TypeMismatch", REASON_REJECTED, "yml"),
     MEMBER(15, "Overflow", REASON_TOO_DEEP, "seen: nesting, one operation or the whole command"),

@@ -258,6 +258,22 @@ static void test_every_code(void **state)
     }
 }
 
+static void test_insert_too_large(void **state)
+{
+    struct outcome out[2];
+
+    (void)state;
+    judge(
+        &insert,
+        "{'n':0,'writeErrors':[{'index':0,'code':2,'errmsg':'object to insert too large. size in "
+        "bytes: "
+        "16777256, max size: 16777216'},{'index':1,'code':2,'errmsg':'object to insert'}],'ok':1}",
+        2, out);
+    assert_int_equal(out[0].reason, REASON_TOO_LARGE);
+    assert_int_equal(out[1].reason, REASON_REJECTED);
+    clear(out, 2);
+}
+
 /* G7: nothing that an operator or a server has to mend may reach the dead-letter topic. */
 static void test_what_is_never_the_records_fault(void **state)
 {
@@ -458,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_ordered_stop),
         cmocka_unit_test(test_write_concern),
         cmocka_unit_test(test_every_code),
+        cmocka_unit_test(test_insert_too_large),
         cmocka_unit_test(test_what_is_never_the_records_fault),
         cmocka_unit_test(test_unknown_code),
         cmocka_unit_test(test_faults),
