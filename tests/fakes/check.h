@@ -10,9 +10,9 @@
 #define CHECK(cond, ...)                                                                           \
     do {                                                                                           \
         if (!(cond)) {                                                                             \
-            fprintf(stderr, "%s:%d: not so: %s: ", __FILE__, __LINE__, #cond);                     \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
+            (void)fprintf(stderr, "%s:%d: not so: %s: ", __FILE__, __LINE__, #cond);               \
+            (void)fprintf(stderr, __VA_ARGS__);                                                    \
+            (void)fputc('\n', stderr);                                                             \
             abort();                                                                               \
         }                                                                                          \
     } while (0)

@@ -56,7 +56,7 @@ static inline struct dice dice_seed(const char *test)
     (void)clock_gettime(CLOCK_REALTIME, &now);
     d.state = text != NULL ? strtoull(text, NULL, 10)
                            : ((uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec) % 1000000;
-    fprintf(stderr, "%s: IDEMSINK_SEED=%" PRIu64 "\n", test, d.state);
+    (void)fprintf(stderr, "%s: IDEMSINK_SEED=%" PRIu64 "\n", test, d.state);
     return d;
 }
 

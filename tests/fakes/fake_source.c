@@ -191,7 +191,7 @@ static void group_moves(struct fake_source *s)
     }
     if (now_us < s->rebalance_at_us)
         return;
-    s->rebalance_at_us = now_us + (int64_t)dice_below(&s->o.dice, 2 * s->o.rebalance_us);
+    s->rebalance_at_us = now_us + (int64_t)dice_below(&s->o.dice, (uint64_t)s->o.rebalance_us * 2);
     if (dice_permille(&s->o.dice, 200))
         steal(s);
     else

@@ -171,7 +171,8 @@ static void look(struct soak *k)
         open += slots[i].open;
     CHECK(open == stats.open, "%zu in the slots, %zu in all", open, stats.open);
     CHECK(open <= MAX_RECORDS + FAKE_PARTITIONS, "%zu records are open", open);
-    CHECK(stats.in_flight <= WORKERS * CAP, "%zu records are with workers", stats.in_flight);
+    CHECK(stats.in_flight <= (size_t)WORKERS * CAP, "%zu records are with workers",
+          stats.in_flight);
     CHECK(stats.sched.queued + stats.in_flight <= open, "%zu + %zu of %zu", stats.sched.queued,
           stats.in_flight, open);
 }
@@ -428,15 +429,15 @@ static void check_end(struct soak *k)
     CHECK(stats.sched.queued == 0 && stats.sched.lanes == 0, "%zu lanes", stats.sched.lanes);
     CHECK(consumed == source.delivered && consumed == k->offered, "%" PRIu64 " consumed", consumed);
     CHECK(consumed == outcomes + late + dropped, "the books");
-    fprintf(stderr,
-            "soak: %" PRIu64 " records, %" PRIu64 " deliveries, %" PRIu64 " taken, %" PRIu64
-            " by others; %" PRIu64 " eager, %" PRIu64 " cooperative, %" PRIu64 " lost; %" PRIu64
-            " drains, %" PRIu64 " past the deadline; %" PRIu64 " late, %" PRIu64
-            " dropped, %" PRIu64 " deferred, %" PRIu64 " came back, %" PRIu64 " in runs, %" PRIu64
-            " dead\n",
-            entries, source.delivered, (uint64_t)k->taken, source.applied_by_others, source.eager,
-            source.cooperative, source.lost, k->drains, k->deadlines, late, dropped,
-            (uint64_t)k->deferred, (uint64_t)k->again, (uint64_t)k->runs, (uint64_t)k->rejected);
+    (void)fprintf(
+        stderr,
+        "soak: %" PRIu64 " records, %" PRIu64 " deliveries, %" PRIu64 " taken, %" PRIu64
+        " by others; %" PRIu64 " eager, %" PRIu64 " cooperative, %" PRIu64 " lost; %" PRIu64
+        " drains, %" PRIu64 " past the deadline; %" PRIu64 " late, %" PRIu64 " dropped, %" PRIu64
+        " deferred, %" PRIu64 " came back, %" PRIu64 " in runs, %" PRIu64 " dead\n",
+        entries, source.delivered, (uint64_t)k->taken, source.applied_by_others, source.eager,
+        source.cooperative, source.lost, k->drains, k->deadlines, late, dropped,
+        (uint64_t)k->deferred, (uint64_t)k->again, (uint64_t)k->runs, (uint64_t)k->rejected);
     CHECK(k->deadlines > 0 && late > 0 && dropped > 0 && k->again > 0 && k->runs > 0 &&
               k->rejected > 0 && source.lost > 0 && source.applied_by_others > 0,
           "a thing that should have happened never did");

@@ -569,7 +569,7 @@ static void m_take(struct model *m)
         if (run == 0)
             break;
         lane->n -= run;
-        memmove(lane->queue, lane->queue + run, lane->n * sizeof(lane->queue[0]));
+        memmove(lane->queue, lane->queue + run, lane->n * sizeof(struct record *));
         lane->out = run;
         lane->state = M_RUNNING;
     }
@@ -610,7 +610,7 @@ static void m_return(struct model *m)
 
         while (i < lane->n && lane->queue[i]->offset < r->r.offset)
             i++;
-        memmove(lane->queue + i + 1, lane->queue + i, (lane->n - i) * sizeof(lane->queue[0]));
+        memmove(lane->queue + i + 1, lane->queue + i, (lane->n - i) * sizeof(struct record *));
         lane->queue[i] = &r->r;
         lane->n++;
         lane->at_ms = lane->deferred && lane->at_ms > due ? lane->at_ms : due;
@@ -636,7 +636,7 @@ static void m_drop(struct model *m)
     uint32_t slot = (uint32_t)dice_below(&m->dice, M_SLOTS);
     size_t expected = 0, before = m->dropped;
 
-    for (size_t i = slot * M_KEYS; i < (slot + 1) * M_KEYS; i++) {
+    for (size_t i = (size_t)slot * M_KEYS; i < ((size_t)slot + 1) * M_KEYS; i++) {
         struct m_lane *lane = &m->lanes[i];
 
         expected += lane->n;
@@ -651,14 +651,13 @@ static void m_drop(struct model *m)
 
 static void m_compare(struct model *m)
 {
-    struct sched_stats got = sched_stats(m->s), right = {0};
-    struct sched_ready ready;
+    struct sched_stats right = {0};
     int64_t due = INT64_MAX, since = INT64_MAX;
     size_t records = 0;
 
     m_wake(m);
-    ready = sched_ready(m->s, m->now_ms);
-    got = sched_stats(m->s);
+    struct sched_ready ready = sched_ready(m->s, m->now_ms);
+    struct sched_stats got = sched_stats(m->s);
     for (size_t i = 0; i < M_LANES; i++) {
         const struct m_lane *lane = &m->lanes[i];
 
