@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 
-/* NOLINTNEXTLINE(readability-non-const-parameter): it takes the texts and frees them later */
 void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, uint32_t rule,
                       char *name, char *body)
 {
@@ -10,8 +9,12 @@ void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, 
         l->cap = l->cap ? l->cap * 2 : 8;
         l->items = mem_grow(l->items, l->cap, sizeof(*l->items));
     }
-    l->items[l->n++] =
-        (struct invalidation){.kind = kind, .rule = rule, .name = name, .body = body};
+
+    struct invalidation *i = &l->items[l->n++];
+    i->kind = kind;
+    i->rule = rule;
+    i->name = name;
+    i->body = body;
 }
 
 void invalidation_clear(struct invalidation *i)

@@ -285,8 +285,7 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
     if (w.notes != few)
         mem_free(w.notes);
     json_decref(w.tree);
-    payload_release(
-        r); /* a record that has to wait must not wait with a tree of several times its size */
+    payload_release(r); /* nothing waits with a tree of several times its size */
     return ok ? MAPPING_WRITE : MAPPING_REJECTED;
 }
 
