@@ -46,6 +46,7 @@ class Stack:
         self.redis_uri = self.env["REDIS_URI"]
         self.mongo = pymongo.MongoClient(self.mongo_uri)
         self.admin = AdminClient({"bootstrap.servers": self.brokers})
+        self._producers = {}
 
     def _run(self, *words):
         done = subprocess.run(
@@ -91,7 +92,10 @@ class Stack:
     def produce(self, topic, records, **settings):
         """records: Record, (value, key) or a bare value; values may be dicts, texts or bytes."""
         failed = []
-        producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, **settings})
+        producer = self._producers.get(str(settings))
+        if producer is None:  # one per kind: making one costs a second
+            producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, **settings})
+            self._producers[str(settings)] = producer
 
         def reported(error, _):
             if error:
