@@ -30,7 +30,7 @@ size_t config_enter_index(struct config_parse_state *s, size_t index)
 {
     char text[24];
 
-    snprintf(text, sizeof text, "%zu", index);
+    (void)snprintf(text, sizeof text, "%zu", index);
     return config_enter(s, text);
 }
 
@@ -46,7 +46,7 @@ struct config_parse_state *config_at(struct config_parse_state *s, const char *f
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     buf_reset(&s->path);
     buf_add_text(&s->path, text);
@@ -80,8 +80,6 @@ static struct found find_below(json_t *wrapped, const char *path)
     struct found best = {.wrapped = wrapped, .whole = *path == '\0'};
     const char *rest;
 
-    if (best.whole)
-        return best;
     if (json_is_array(v))
         return (next = element_at(v, path, &rest)) ? find_below(next, rest) : best;
     if (!json_is_object(v))
@@ -107,7 +105,7 @@ json_t *config_find(const struct config_parse_state *s, const char *fmt, ...)
     struct found found;
 
     va_start(args, fmt);
-    vsnprintf(path, sizeof path, fmt, args);
+    (void)vsnprintf(path, sizeof path, fmt, args);
     va_end(args);
     found = find_below(s->tree, path);
     return found.whole ? found.wrapped : NULL;
@@ -140,7 +138,7 @@ bool config_fail(struct config_parse_state *s, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
+    (void)vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     if (line > 0)
         buf_printf(&text, "%s:%" PRId64 ":%" PRId64 ": ", s->in->name, line, column);

@@ -33,7 +33,7 @@ static bool fail(struct override *o, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
+    (void)vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     return err_set(o->s->e, ERR_CONFIG, 0, "--set %s: %s", o->key, what);
 }

@@ -10,7 +10,10 @@
 #define INVALIDATE(f) offsetof(struct config_invalidate, f)
 
 /* clang-format off */
-enum { MS = 1, SECOND = 1000 * MS, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE };
+#define MS     INT64_C(1)
+#define SECOND (1000 * MS)
+#define MINUTE (60 * SECOND)
+#define HOUR   (60 * MINUTE)
 #define KIB INT64_C(1024)
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)

@@ -73,18 +73,16 @@ bool config_paths_collide(const char *a, const char *b)
     return inside(a, b) || inside(b, a);
 }
 
+/* At most one rename applies: none covers another. */
 char *config_document_path(const struct config_route *r, const char *path)
 {
-    const struct config_pair *best = NULL;
     const char *dot = *r->under ? "." : "";
 
     for (size_t i = 0; i < r->rename.n; i++) {
         const struct config_pair *p = &r->rename.items[i];
 
-        if (inside(path, p->name) && (!best || strlen(p->name) > strlen(best->name)))
-            best = p;
+        if (inside(path, p->name))
+            return mem_printf("%s%s%s%s", r->under, dot, p->value, path + strlen(p->name));
     }
-    if (best)
-        return mem_printf("%s%s%s%s", r->under, dot, best->value, path + strlen(best->name));
     return mem_printf("%s%s%s", r->under, dot, path);
 }

@@ -292,7 +292,7 @@ static bool set_bool(struct config_parse_state *s, const struct config_key *k, v
 static bool set_measure(struct config_parse_state *s, const struct config_key *k, void *base,
                         const char *text)
 {
-    int64_t n;
+    int64_t n = 0;
 
     if (k->type == CONFIG_DURATION && !config_parse_duration(text, &n))
         return fail_text(s, k, text, "is not a duration: digits and ms, s, m or h, like \"5s\"");

@@ -321,6 +321,21 @@ static void the_environment(void **state)
     config_free(c);
 }
 
+static void the_longest_name_of_a_route_counts(void **state)
+{
+    static const char *const sets[] = {"route.a.b.order_by=x", "route.a.order_by=y"};
+    struct config *c = parse_with(
+        KAFKA MONGO
+        "[[route]]\nname = \"a.b\"\ntopics = [\"t\"]\ncollection = \"d.c\"\ndedup.key = [\"id\"]\n"
+        "[[route]]\nname = \"a\"\ntopics = [\"u\"]\ncollection = \"d.e\"\ndedup.key = [\"id\"]\n",
+        sets, 2);
+
+    (void)state;
+    assert_string_equal(c->routes[0].order_by, "x");
+    assert_string_equal(c->routes[1].order_by, "y");
+    config_free(c);
+}
+
 static void overrides(void **state)
 {
     static const char *const sets[] = {
@@ -700,6 +715,7 @@ int main(void)
         cmocka_unit_test(invalidations_have_their_defaults),
         cmocka_unit_test(the_environment),
         cmocka_unit_test(overrides),
+        cmocka_unit_test(the_longest_name_of_a_route_counts),
         cmocka_unit_test(what_is_printed_reads_the_same),
         cmocka_unit_test(secrets_are_not_printed),
         cmocka_unit_test(passwords_in_uris),
