@@ -95,6 +95,7 @@ def test_transaction_markers_leave_no_lag(stack, make):
         producer.begin_transaction()
         for i in numbers:
             producer.produce(topic, '{"eventId": "e%d"}' % i)
+        producer.flush(30)  # an abort would purge what was not sent
         if commit:
             producer.commit_transaction(30)
         else:
