@@ -30,7 +30,7 @@ cache_dir() {
 sum_of() { sha256sum | cut -c1-12; }
 
 # version_at_least HAVE WANT
-version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | sed -n 1p)" = "$2" ]; }
 
 java_home() { local real; real=$(readlink -f "$1"); printf '%s\n' "${real%/bin/java}"; }
 
@@ -38,7 +38,7 @@ java_major() {
   local v
   v=$(sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$(java_home "$1")/release" 2>/dev/null) || v=
   # No release file: a distribution's oddity, or a version manager's script in place of the binary.
-  [ -n "$v" ] || v=$("$1" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+  [ -n "$v" ] || v=$("$1" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | sed -n 1p)
   printf '%s\n' "${v:-0}"
 }
 
