@@ -1,0 +1,410 @@
+/*
+ * test_redis.c - the bus against a server that answers what the test wants; and the URIs.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "io/redis.h"
+#include "io/redis_private.h"
+#include "mock/resp_server.h"
+
+enum { TIMEOUT_MS = 300, MOST = 8 };
+
+struct session {
+    struct resp_server *server;
+    struct config config;
+    struct bus bus;
+    struct err e;
+    bool sent[MOST];
+    uint64_t receivers;
+};
+
+static void open_uri(struct session *s, char *uri)
+{
+    s->config.redis.uri = uri; /* taken */
+    s->config.redis.timeout_ms = TIMEOUT_MS;
+    if (!redis_bus_new(&s->config, &s->bus, &s->e))
+        fail_msg("%s", s->e.text);
+}
+
+static void session_open(struct session *s, const char *user_info, const char *behind,
+                         const char *const *script)
+{
+    *s = (struct session){.server = resp_server_start(NULL, script)};
+    open_uri(s, mem_printf("redis://%s127.0.0.1:%d%s", user_info, s->server->port, behind));
+}
+
+static void session_close(struct session *s)
+{
+    redis_bus_free(&s->bus);
+    assert_null(s->bus.ops);
+    mem_free(s->config.redis.uri);
+    resp_server_stop(s->server);
+}
+
+static char text_a[] = "a", text_b[] = "b", text_c[] = "c", text_x[] = "secret-body";
+static const struct invalidation three[] = {
+    {.kind = INVALIDATION_PUBLISH, .name = text_c, .body = text_x},
+    {.kind = INVALIDATION_UNLINK, .name = text_a},
+    {.kind = INVALIDATION_UNLINK, .name = text_b},
+};
+
+static bool send_three(struct session *s)
+{
+    s->e = (struct err){.kind = ERR_NONE};
+    return s->bus.ops->send(s->bus.self, three, 3, s->sent, &s->receivers, &s->e);
+}
+
+static void assert_sent(const struct session *s, bool publish, bool a, bool b)
+{
+    assert_int_equal(s->sent[0], publish);
+    assert_int_equal(s->sent[1], a);
+    assert_int_equal(s->sent[2], b);
+}
+
+static void assert_seen(struct session *s, const char *expected)
+{
+    struct buf seen = resp_server_seen(s->server);
+
+    assert_string_equal(buf_text(&seen), expected);
+    buf_clear(&seen);
+}
+
+/* --- URIs --- */
+
+static void uris_are_understood(void **state)
+{
+    static const struct {
+        const char *uri, *host, *path, *user, *password;
+        int port, db;
+    } cases[] = {
+        {"redis://h", "h", NULL, NULL, NULL, 6379, 0},
+        {"redis://", "localhost", NULL, NULL, NULL, 6379, 0},
+        {"redis://h:7000/3", "h", NULL, NULL, NULL, 7000, 3},
+        {"redis://h/", "h", NULL, NULL, NULL, 6379, 0},
+        {"redis://h?db=5", "h", NULL, NULL, NULL, 6379, 5},
+        {"redis://:pw@h:1", "h", NULL, NULL, "pw", 1, 0},
+        {"redis://me:pw@[::1]:65535/15", "::1", NULL, "me", "pw", 65535, 15},
+        {"redis://m%40e:p%3A%2f%25w:x@h", "h", NULL, "m@e", "p:/%w:x", 6379, 0},
+        {"redis://me:p@w@h", "h", NULL, "me", "p@w", 6379, 0},
+        {"redis://me:@h", "h", NULL, "me", "", 6379, 0},
+        {"unix:///run/r.sock", NULL, "/run/r.sock", NULL, NULL, 0, 0},
+        {"unix://me:pw@/run/r.sock?db=2", NULL, "/run/r.sock", "me", "pw", 0, 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct redis_uri u;
+        struct err e = {0};
+        if (!redis_uri_parse(cases[i].uri, &u, &e))
+            fail_msg("%s: %s", cases[i].uri, e.text);
+        const char *got[] = {u.host, u.path, u.user, u.password};
+        const char *want[] = {cases[i].host, cases[i].path, cases[i].user, cases[i].password};
+        for (size_t k = 0; k < 4; k++) {
+            assert_int_equal(got[k] == NULL, want[k] == NULL);
+            if (want[k])
+                assert_string_equal(got[k], want[k]);
+        }
+        assert_int_equal(u.port, cases[i].port);
+        assert_int_equal(u.db, cases[i].db);
+        redis_uri_clear(&u);
+    }
+}
+
+static void wrong_uris_are_refused_without_their_password(void **state)
+{
+    static const char *const cases[] = {
+        "",
+        "h:6379",
+        "http://h",
+        "redis://me:sesame@h:x",
+        "redis://h:0",
+        "redis://h:65536",
+        "redis://h:",
+        "redis://h/x",
+        "redis://h/1/2",
+        "redis://sesame@h",
+        "redis://:sesame%4@h",
+        "redis://:sesame%zz@h",
+        "redis://:sesame%00@h",
+        "redis://:ses/ame@h",
+        "redis://:ses#ame@h",
+        "redis://[::1:6379",
+        "redis://h?x=1",
+        "redis://h?db=",
+        "redis://h?cacert=/x",
+        "unix://",
+        "unix://sesame",
+        "unix:///",
+        "redis://h#x",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct redis_uri u;
+        struct err e = {0};
+        if (redis_uri_parse(cases[i], &u, &e))
+            fail_msg("%s is taken", cases[i]);
+        assert_int_equal(e.kind, ERR_CONFIG);
+        assert_non_null(strstr(e.text, "redis.uri"));
+        assert_null(strstr(e.text, "ses"));
+    }
+}
+
+#ifndef IDEMSINK_REDIS_TLS
+static void tls_is_refused_where_there_is_none(void **state)
+{
+    char uri[] = "rediss://:sesame@h";
+    struct config c = {.redis = {.uri = uri, .timeout_ms = 100}};
+    struct bus bus = {0};
+    struct err e = {0};
+
+    (void)state;
+    assert_false(redis_bus_new(&c, &bus, &e));
+    assert_int_equal(e.kind, ERR_CONFIG);
+    assert_non_null(strstr(e.text, "TLS"));
+    assert_null(strstr(e.text, "sesame"));
+    assert_false(redis_ping(&c, &e));
+}
+#endif
+
+/* --- sending --- */
+
+static void unlinks_go_first_and_receivers_add_up(void **state)
+{
+    static const char *const script[] = {":1\r\n", ":0\r\n", ":7\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_true(send_three(&s));
+    assert_sent(&s, true, true, true);
+    assert_int_equal(s.receivers, 7); /* the UNLINK's 1 is a key, not a receiver */
+    assert_seen(&s, "UNLINK a|UNLINK b|PUBLISH c secret-body|");
+    assert_true(send_three(&s));
+    assert_int_equal(resp_server_connections(s.server), 1);
+    session_close(&s);
+}
+
+static void greets_with_user_password_and_database(void **state)
+{
+    static const char *const script[] = {"+OK\r\n", "+OK\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "me:p%20w@", "/4", script);
+    assert_true(send_three(&s));
+    assert_seen(&s, "AUTH me p w|SELECT 4|UNLINK a|UNLINK b|PUBLISH c secret-body|");
+    session_close(&s);
+    session_open(&s, ":pw@", "", script);
+    assert_true(redis_ping(&s.config, &s.e));
+    assert_seen(&s, "AUTH pw|PING|");
+    session_close(&s);
+}
+
+static void unix_sockets_are_spoken_to(void **state)
+{
+    char dir[] = "/tmp/idemsink-redis-XXXXXX";
+    struct session s = {0};
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    char *path = mem_printf("%s/r.sock", dir);
+    s.server = resp_server_start(path, NULL);
+    open_uri(&s, mem_printf("unix://%s", path));
+    assert_true(send_three(&s));
+    session_close(&s);
+    (void)unlink(path);
+    (void)rmdir(dir);
+    mem_free(path);
+}
+
+/* One answer to the first command, and what must come of it. */
+static void check_refusal(const char *user_info, const char *answer, enum err_kind kind,
+                          const char *text)
+{
+    const char *const script[] = {answer, NULL};
+    struct session s;
+
+    session_open(&s, user_info, "", script);
+    assert_false(send_three(&s));
+    if (s.e.kind != kind || !strstr(s.e.text, text))
+        fail_msg("%s gives %s: %s", answer, err_kind_name(s.e.kind), s.e.text);
+    assert_null(strstr(s.e.text, "secret"));
+    assert_null(strstr(s.e.text, "sesame"));
+    assert_false(s.sent[1]);
+    session_close(&s);
+}
+
+static void refusals_say_what_to_do(void **state)
+{
+    (void)state;
+    check_refusal(":sesame@", "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+                  ERR_AUTH, "wrong");
+    check_refusal(":sesame@", "-ERR Client sent AUTH, but no password is set\r\n", ERR_AUTH,
+                  "AUTH");
+    check_refusal("", "-NOAUTH Authentication required.\r\n", ERR_AUTH, "password");
+    check_refusal("", "-READONLY You can't write against a read only replica.\r\n", ERR_CONFIG,
+                  "replica");
+    check_refusal("", "-NOPERM this user has no permissions to access the 'secret' key\r\n",
+                  ERR_CONFIG, "ACL");
+    check_refusal("", "-MOVED 3999 127.0.0.1:6381\r\n", ERR_CONFIG, "cluster");
+    check_refusal("", "-LOADING Redis is loading the dataset in memory\r\n", ERR_TRANSIENT,
+                  "loading");
+    check_refusal("", "-ERR unknown command 'UNLINK', with args beginning with: 'secret' \r\n",
+                  ERR_CONFIG, "Redis 4");
+    check_refusal("", "-ERR something about secret\r\n", ERR_CONFIG, "refused with ERR");
+    check_refusal("", "!after:-ERR max number of clients reached\r\n", ERR_TRANSIENT, "maxclients");
+}
+
+static void a_replica_takes_the_publish_and_is_left(void **state)
+{
+    static const char *const script[] = {"-READONLY no\r\n", "-READONLY no\r\n", ":3\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_false(send_three(&s));
+    assert_sent(&s, true, false, false);
+    assert_int_equal(s.receivers, 3);
+    assert_true(send_three(&s)); /* over a new connection: perhaps there is a new primary */
+    assert_int_equal(resp_server_connections(s.server), 2);
+    session_close(&s);
+}
+
+static void no_answer_ends_in_time(void **state)
+{
+    static const char *const silent[] = {"!hang", NULL};
+    static const char *const in_the_middle[] = {":1\r\n", "!hang", "!hang", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, ":pw@", "", silent);
+    int64_t from_ms = clock_mono_ms();
+    assert_false(send_three(&s));
+    assert_true(clock_mono_ms() - from_ms < 10 * TIMEOUT_MS);
+    assert_int_equal(s.e.kind, ERR_TRANSIENT);
+    assert_int_equal(s.e.code, ETIMEDOUT);
+    session_close(&s);
+    session_open(&s, "", "", in_the_middle);
+    assert_false(send_three(&s));
+    assert_sent(&s, false, true, false);
+    assert_non_null(strstr(s.e.text, "no answer within 300 ms"));
+    session_close(&s);
+}
+
+static void a_lost_connection_fails_what_was_not_answered(void **state)
+{
+    static const char *const scripts[][4] = {
+        {":1\r\n", "!close", NULL},
+        {":1\r\n", "!half", NULL},
+        {":1\r\n", "hello\r\n", NULL},
+    };
+    struct session s;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        session_open(&s, "", "", scripts[i]);
+        assert_false(send_three(&s));
+        assert_sent(&s, false, true, false);
+        assert_int_equal(s.e.kind, ERR_TRANSIENT);
+        resp_server_script(s.server, NULL);
+        assert_true(send_three(&s));
+        assert_sent(&s, true, true, true);
+        session_close(&s);
+    }
+}
+
+static void an_answer_that_is_no_number_is_not_taken_for_one(void **state)
+{
+    static const char *const script[] = {":1\r\n", "+OK\r\n", ":1\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_false(send_three(&s));
+    assert_sent(&s, true, true, false);
+    assert_int_equal(s.e.kind, ERR_TRANSIENT);
+    session_close(&s);
+}
+
+/* A connection that the server closed while it lay idle is no outage; and SIGPIPE kills nobody. */
+static void an_idle_connection_may_be_closed(void **state)
+{
+    static const char *const script[] = {":1\r\n", ":1\r\n", "!after::1\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_true(send_three(&s));
+    assert_true(send_three(&s));
+    assert_sent(&s, true, true, true);
+    assert_int_equal(resp_server_connections(s.server), 2);
+    session_close(&s);
+}
+
+static void a_big_set_to_a_dead_peer_kills_nobody(void **state)
+{
+    enum { BIG = 4 * 1024 * 1024 };
+    static const char *const script[] = {"!close", "!close", NULL};
+    char *body = mem_new(BIG);
+    struct invalidation big[2] = {{.kind = INVALIDATION_UNLINK, .name = text_a},
+                                  {.kind = INVALIDATION_PUBLISH, .name = text_c, .body = body}};
+    struct session s;
+
+    (void)state;
+    memset(body, 'x', BIG - 1);
+    session_open(&s, "", "", script);
+    assert_false(s.bus.ops->send(s.bus.self, big, 2, s.sent, &s.receivers, &s.e));
+    assert_int_equal(s.e.kind, ERR_TRANSIENT);
+    session_close(&s);
+    mem_free(body);
+}
+
+static void nobody_listens(void **state)
+{
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", NULL);
+    resp_server_stop(s.server);
+    assert_false(send_three(&s));
+    assert_int_equal(s.e.kind, ERR_TRANSIENT);
+    assert_non_null(strstr(s.e.text, "127.0.0.1:"));
+    assert_false(redis_ping(&s.config, &s.e));
+    redis_bus_free(&s.bus);
+    mem_free(s.config.redis.uri);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uris_are_understood),
+        cmocka_unit_test(wrong_uris_are_refused_without_their_password),
+#ifndef IDEMSINK_REDIS_TLS
+        cmocka_unit_test(tls_is_refused_where_there_is_none),
+#endif
+        cmocka_unit_test(unlinks_go_first_and_receivers_add_up),
+        cmocka_unit_test(greets_with_user_password_and_database),
+        cmocka_unit_test(unix_sockets_are_spoken_to),
+        cmocka_unit_test(refusals_say_what_to_do),
+        cmocka_unit_test(a_replica_takes_the_publish_and_is_left),
+        cmocka_unit_test(no_answer_ends_in_time),
+        cmocka_unit_test(a_lost_connection_fails_what_was_not_answered),
+        cmocka_unit_test(an_answer_that_is_no_number_is_not_taken_for_one),
+        cmocka_unit_test(an_idle_connection_may_be_closed),
+        cmocka_unit_test(a_big_set_to_a_dead_peer_kills_nobody),
+        cmocka_unit_test(nobody_listens),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
