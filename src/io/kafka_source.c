@@ -461,6 +461,9 @@ static bool conf_new(struct kafka_source *s, const struct kafka_prefetch *prefet
         {.name = "queued.max.messages.kbytes", .value = prefetch->kbytes},
         {.name = "queued.min.messages", .value = prefetch->messages},
         {.name = "fetch.message.max.bytes", .value = prefetch->fetch_bytes},
+        /* Before 2.2.0 a full queue is looked at again after 1 s, so it has to hold what a second
+           needs. */
+        {.name = rd_kafka_version() >= 0x020200ff ? "fetch.queue.backoff.ms" : NULL, .value = "20"},
         {0},
     };
     const struct kafka_setting musts[] = {

@@ -6,12 +6,14 @@ import pytest
 
 import harness
 
-PROGRAMS = sorted((harness.BINARY.parent / "tests" / "system").glob("system_test_mongo_*"))
+FOLDER = harness.BINARY.parent / "tests" / "system"
+PROGRAMS = sorted(FOLDER.glob("system_test_mongo_*"))
+KAFKA_PROGRAMS = sorted(FOLDER.glob("system_test_kafka_*"))
 
 
 def test_they_are_built():
-    sources = sorted(source.stem for source in (harness.ROOT / "tests" / "system").glob("test_mongo_*.c"))
-    assert [program.name.removeprefix("system_") for program in PROGRAMS] == sources
+    sources = sorted(source.stem for source in (harness.ROOT / "tests" / "system").glob("test_*.c"))
+    assert sorted(program.name.removeprefix("system_") for program in PROGRAMS + KAFKA_PROGRAMS) == sources
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
@@ -20,6 +22,17 @@ def test_program(program, fragile_stack):
     done = subprocess.run(
         [program], env={**os.environ, **fragile_stack.env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         timeout=150,
+    )
+    print(done.stdout)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("program", KAFKA_PROGRAMS, ids=lambda program: program.name)
+def test_kafka_program(program, stack):
+    # They make topics and groups of their own and leave the broker alone.
+    done = subprocess.run(
+        [program], env={**os.environ, **stack.env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=240,
     )
     print(done.stdout)
     assert done.returncode == 0
