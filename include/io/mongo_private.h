@@ -34,6 +34,10 @@ bool mongo_fail(struct err *e, const char *what, const bson_error_t *be);
 bool mongo_hello(mongoc_client_t *client, const mongoc_read_prefs_t *prefs, bson_t *reply,
                  bson_error_t *be);
 
+/* No server could be selected: asks the URI's first host why, and puts a better text into *e when
+ * it says. */
+void mongo_explain_selection(const mongoc_uri_t *uri, struct err *e);
+
 /* "" when the field is not there or no string. Borrowed from doc. */
 const char *mongo_text_field(const bson_t *doc, const char *name);
 bool mongo_true_field(const bson_t *doc, const char *name);

@@ -58,20 +58,13 @@ int64_t mongo_count(struct mongo *m, const struct config_route *route)
     return n;
 }
 
-/* ---- initiating a replica set ---- */
-
-struct rs_init {
-    const mongoc_host_list_t *hosts;
-    mongoc_uri_t *uri;
-    const char *set;
-    int64_t deadline_ms;
-};
+/* ---- one member, asked directly ---- */
 
 /*
  * To one member, whatever state it is in. Without credentials: before the first user is made the
  * server takes an initiation from localhost only, and from anybody when access control is off.
  */
-static mongoc_client_t *direct_client(const struct rs_init *r, const mongoc_host_list_t *host)
+static mongoc_client_t *direct_client(const mongoc_uri_t *given, const mongoc_host_list_t *host)
 {
     mongoc_uri_t *uri = mongoc_uri_new_for_host_port(host->host, host->port);
     bson_iter_t it;
@@ -81,7 +74,7 @@ static mongoc_client_t *direct_client(const struct rs_init *r, const mongoc_host
     mongoc_uri_set_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, 2000);
     mongoc_uri_set_option_as_int32(uri, MONGOC_URI_CONNECTTIMEOUTMS, 2000);
     mongoc_uri_set_option_as_int32(uri, MONGOC_URI_SOCKETTIMEOUTMS, 10000);
-    if (bson_iter_init(&it, mongoc_uri_get_options(r->uri)))
+    if (bson_iter_init(&it, mongoc_uri_get_options(given)))
         while (bson_iter_next(&it)) {
             if (strncmp(bson_iter_key(&it), "tls", 3) != 0)
                 continue;
@@ -96,6 +89,59 @@ static mongoc_client_t *direct_client(const struct rs_init *r, const mongoc_host
         mongoc_client_set_error_api(client, MONGOC_ERROR_API_VERSION_2);
     return client;
 }
+
+/* Why the member that says hello is not what the URI asks for; the error stays as it is when it
+ * says nothing new. */
+static void explain(const bson_t *hello, const char *host, const char *set, struct err *e)
+{
+    const char *its_set = mongo_text_field(hello, "setName");
+
+    if (*its_set && *set && strcmp(its_set, set) != 0)
+        err_set(e, ERR_CONFIG, 0,
+                "mongodb: %s is a member of the replica set %.100s, but mongo.uri says "
+                "replicaSet=%.100s",
+                host, its_set, set);
+    else if (!*its_set && mongo_true_field(hello, "isreplicaset"))
+        err_set(e, ERR_TRANSIENT, 0,
+                "mongodb: %s answers, but its replica set is not initiated; run: idemsink init "
+                "--replica-set -c FILE",
+                host);
+    else if (!*its_set && *set)
+        err_set(e, ERR_CONFIG, 0,
+                "mongodb: %s is no member of a replica set, but mongo.uri says replicaSet=%.100s",
+                host, set);
+    else if (!mongo_true_field(hello, "isWritablePrimary"))
+        err_set(
+            e, ERR_TRANSIENT, 0,
+            "mongodb: %s answers, but there is no primary that can be reached (it names %.200s)",
+            host,
+            *mongo_text_field(hello, "primary") ? mongo_text_field(hello, "primary") : "none");
+}
+
+void mongo_explain_selection(const mongoc_uri_t *uri, struct err *e)
+{
+    const mongoc_host_list_t *host = mongoc_uri_get_hosts(uri);
+    const char *set = mongoc_uri_get_replica_set(uri);
+    mongoc_client_t *client = host ? direct_client(uri, host) : NULL;
+    bson_error_t be;
+    bson_t hello;
+
+    if (!client)
+        return;
+    if (mongo_hello(client, NULL, &hello, &be))
+        explain(&hello, host->host_and_port, set ? set : "", e);
+    bson_destroy(&hello);
+    mongoc_client_destroy(client);
+}
+
+/* ---- initiating a replica set ---- */
+
+struct rs_init {
+    const mongoc_host_list_t *hosts;
+    mongoc_uri_t *uri;
+    const char *set;
+    int64_t deadline_ms;
+};
 
 static bool initiate(const struct rs_init *r, mongoc_client_t *client, bson_error_t *be)
 {
@@ -123,7 +169,7 @@ static bool initiate(const struct rs_init *r, mongoc_client_t *client, bson_erro
 /* One try. *again: it may work a little later. */
 static bool try_to_initiate(const struct rs_init *r, bool *again, struct err *e)
 {
-    mongoc_client_t *client = direct_client(r, r->hosts);
+    mongoc_client_t *client = direct_client(r->uri, r->hosts);
     bson_error_t be = {0};
     bson_t hello;
     bool ok;
@@ -154,7 +200,7 @@ static bool try_to_initiate(const struct rs_init *r, bool *again, struct err *e)
 static bool has_primary(const struct rs_init *r)
 {
     for (const mongoc_host_list_t *h = r->hosts; h; h = h->next) {
-        mongoc_client_t *client = direct_client(r, h);
+        mongoc_client_t *client = direct_client(r->uri, h);
         bson_error_t be;
         bson_t hello;
         if (!client)

@@ -263,7 +263,9 @@ bool mongo_ping(struct mongo *m, struct err *e)
 
     if (!ok)
         mongo_fail(e, "mongodb", &be);
-    else if (!mongo_true_field(&reply, "isWritablePrimary"))
+    if (!ok && mongo_fault(&be) == CALL_SELECTION)
+        mongo_explain_selection(m->uri, e);
+    if (ok && !mongo_true_field(&reply, "isWritablePrimary"))
         ok = err_set(e, ERR_TRANSIENT, 0, "mongodb: %s is not a writable primary",
                      *mongo_text_field(&reply, "me") ? mongo_text_field(&reply, "me")
                                                      : "the server that answers");

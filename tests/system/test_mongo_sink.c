@@ -209,15 +209,18 @@ static void test_names(void **state)
         help_upsert(help_bson("{'id':5}"), help_bson("{'id':5}")),
         help_upsert(help_bson("{'id':6}"), help_bson("{'id':6,'':1}")),
         help_upsert(help_bson("{'id':7}"), help_bson("{'id':7,'a..b':1}")),
-        help_upsert(help_bson("{'id':8}"), help_bson("{'id':8}")),
+        help_upsert(help_bson("{'id':8}"), help_bson("{'id':8,'a.':1}")),
+        help_upsert(help_bson("{'id':9}"), help_bson("{'id':9,'.a':1}")),
+        help_upsert(help_bson("{'id':10}"), help_bson("{'id':10}")),
     };
-    const struct outcome *r = help_write(&h, ops, 8, "IIININNI");
+    const struct outcome *r = help_write(&h, ops, 10, "IIININNNNI");
     assert_int_equal(r[3].reason, REASON_UNSAFE_NAME);
     assert_int_equal(r[3].code, 40);
     assert_int_equal(r[5].reason, REASON_UNSAFE_NAME);
     assert_int_equal(r[5].code, 56);
-    assert_int_equal(r[6].code, 56);
-    help_clear(ops, 8);
+    for (int i = 6; i < 9; i++)
+        assert_int_equal(r[i].code, 56);
+    help_clear(ops, 10);
     help_close(&h);
 }
 
@@ -575,6 +578,19 @@ static void test_describe(void **state)
     assert_non_null(strstr(buf_text(&text), "replica set"));
     assert_true(mongo_init_replica_set(&h.config, &e)); /* it is: nothing to do */
     buf_clear(&text);
+    help_close(&h);
+
+    /* Another name than the set's: the error says so, not only that nothing was found. */
+    help_begin(&h, "id");
+    (void)snprintf(h.uri, sizeof h.uri, "%s", help_uri());
+    char *name = strstr(h.uri, "replicaSet=");
+    assert_non_null(name);
+    (void)snprintf(name, sizeof h.uri - (size_t)(name - h.uri), "replicaSet=another");
+    h.config.mongo.server_selection_timeout_ms = 500;
+    help_connect(&h);
+    assert_false(mongo_ping(h.mongo, &e));
+    assert_int_equal(e.kind, ERR_CONFIG);
+    assert_non_null(strstr(e.text, "replicaSet=another"));
     help_close(&h);
 }
 

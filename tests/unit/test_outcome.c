@@ -258,6 +258,33 @@ static void test_every_code(void **state)
     }
 }
 
+/* docs/outcomes.md has a row for each, and none besides. */
+static void test_the_table_in_the_documentation(void **state)
+{
+    static const char *const fates[] = {
+        [FATE_LOOK] = "look",   [FATE_LATER] = "later", [FATE_UNKNOWN] = "unknown",
+        [FATE_NEVER] = "never", [FATE_SPLIT] = "split", [FATE_NOT_RUN] = ""};
+    char line[1024], want[1024];
+    size_t i = 0;
+    FILE *f = fopen(TEST_DATA "/../../docs/outcomes.md", "r");
+
+    (void)state;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "| ", 2) != 0 || line[2] < '0' || line[2] > '9')
+            continue;
+        assert_true(i < outcome_codes_count);
+        const struct outcome_code *row = &outcome_codes[i++];
+        snprintf(want, sizeof want, "| %d | %s | %s | %s%s | %s | %s | %s |\n", row->code,
+                 row->name, fates[row->one], fates[row->whole], row->member ? "!" : "",
+                 retry_class_name(row->retry), row->reason ? reason_name(row->reason) : "",
+                 row->source);
+        assert_string_equal(line, want);
+    }
+    fclose(f);
+    assert_int_equal(i, outcome_codes_count);
+}
+
 static void test_insert_too_large(void **state)
 {
     struct outcome out[2];
@@ -474,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_ordered_stop),
         cmocka_unit_test(test_write_concern),
         cmocka_unit_test(test_every_code),
+        cmocka_unit_test(test_the_table_in_the_documentation),
         cmocka_unit_test(test_insert_too_large),
         cmocka_unit_test(test_what_is_never_the_records_fault),
         cmocka_unit_test(test_unknown_code),
