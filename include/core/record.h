@@ -83,6 +83,7 @@ struct record {
     /* Private to sched.c */
     struct lane *lane;
     struct record *next;
+    uint64_t arrival; /* counted through the route */
 
     /* For whoever holds the record: a list of its own (notifier, dead letters). */
     struct record *chain;

@@ -34,6 +34,8 @@
 
 struct sched;
 
+enum { SCHED_WINDOW = 2 };
+
 struct sched_limits {
     size_t routes;  /* r->route is below it */
     size_t run_max; /* records of one lane in one take; 1: no runs */
@@ -69,6 +71,12 @@ struct sched_ready sched_ready(struct sched *s, int64_t now_ms);
  * Takes records of ONE route, up to cap and max_bytes (at least one record when any is READY),
  * lanes in the order in which they became READY; records of one lane adjacent and in order. The
  * caller holds them.
+ *
+ * Of each lane comes its first record, and behind it what arrived within SCHED_WINDOW * cap records
+ * of the route after the first record of the first lane. So a key that carries half of the traffic
+ * gets half of a batch, and the records are still taken about in the order in which they came:
+ * otherwise long runs leave holes behind them, the watermark stands still for as long as the whole
+ * queue takes, and a crash repeats all of it.
  *
  * Which route: of those that can fill cap, or whose first lane is ready for linger_ms, the one
  * whose first lane waits longest; of all when there are none of these. So a route with a backlog

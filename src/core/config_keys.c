@@ -63,7 +63,7 @@ const struct config_key config_keys[] = {
      "Threads that write, each with a connection of its own."},
     {"worker.batch", CONFIG_INT, MAIN(worker.batch), "1000", 1, 10000, NULL, 0,
      "Most records in one bulk."},
-    {"worker.run_max", CONFIG_INT, MAIN(worker.run_max), "100", 1, 10000, NULL, 0,
+    {"worker.run_max", CONFIG_INT, MAIN(worker.run_max), "1000", 1, 10000, NULL, 0,
      "Most records of one ordering key in one bulk."},
     {"worker.linger", CONFIG_DURATION, MAIN(worker.linger_ms), "5ms", 0, 10 * SECOND, NULL, 0,
      "How long a bulk that is not full waits for more records."},

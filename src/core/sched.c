@@ -40,7 +40,8 @@ struct lane {
 
 struct ready_list {
     struct lane *head, *tail;
-    size_t records; /* that one take of everything would get: at most run_max of each lane */
+    size_t records;    /* that one take of everything would get: at most run_max of each lane */
+    uint64_t arrivals; /* records that were ever pushed */
 };
 
 /*
@@ -362,6 +363,7 @@ void sched_push(struct sched *s, struct record *r)
 
     r->lane = lane;
     r->next = NULL;
+    r->arrival = s->ready[r->route].arrivals++;
     if (lane->tail != NULL)
         lane->tail->next = r;
     else
@@ -419,29 +421,38 @@ static struct ready_list *pick_route(struct sched *s, int64_t now_ms, int64_t li
     return best;
 }
 
-/* Moves the first records of the lane to out: at most max, and as long as *bytes_left lasts; the
+/* What a take may still get. */
+struct share {
+    size_t records, bytes;
+    uint64_t before; /* arrivals; the first record of a lane comes whatever its arrival */
+};
+
+/* Moves the first records of the lane to out: at most run_max, and as long as *left lasts; the
  * first one anyway when force is set. Returns how many. */
-static size_t take_run(struct sched *s, struct lane *lane, struct record **out, size_t max,
-                       size_t *bytes_left, bool force)
+static size_t take_run(struct sched *s, struct lane *lane, struct record **out, struct share *left,
+                       bool force)
 {
+    size_t max = left->records < s->run_max ? left->records : s->run_max;
     size_t n = 0;
 
-    if (!force && lane->head->bytes > *bytes_left)
+    if (!force && lane->head->bytes > left->bytes)
         return 0;
     lane_move(s, lane, LANE_RUNNING);
     do {
         struct record *r = lane->head;
 
-        *bytes_left -= r->bytes < *bytes_left ? r->bytes : *bytes_left;
+        left->bytes -= r->bytes < left->bytes ? r->bytes : left->bytes;
         lane->head = r->next;
         r->next = NULL;
         out[n++] = r;
-    } while (n < max && lane->head != NULL && lane->head->bytes <= *bytes_left);
+    } while (n < max && lane->head != NULL && lane->head->arrival < left->before &&
+             lane->head->bytes <= left->bytes);
     if (lane->head == NULL)
         lane->tail = NULL;
     lane->queued -= n;
     lane->out = n;
     s->stats.queued -= n;
+    left->records -= n;
     return n;
 }
 
@@ -452,9 +463,13 @@ size_t sched_take(struct sched *s, int64_t now_ms, int64_t linger_ms, struct rec
 
     wake_due(s, now_ms);
     struct ready_list *list = pick_route(s, now_ms, linger_ms, cap);
-    while (list != NULL && list->head != NULL && n < cap) {
-        size_t max = cap - n < s->run_max ? cap - n : s->run_max;
-        size_t got = take_run(s, list->head, out + n, max, &max_bytes, n == 0);
+    if (list == NULL || list->head == NULL)
+        return 0;
+    struct share left = {.records = cap,
+                         .bytes = max_bytes,
+                         .before = list->head->head->arrival + (uint64_t)SCHED_WINDOW * cap};
+    while (list->head != NULL && left.records > 0) {
+        size_t got = take_run(s, list->head, out + n, &left, n == 0);
 
         if (got == 0)
             break;

@@ -236,29 +236,59 @@ struct source_events intake_events(struct intake *in)
 }
 
 /*
- * The offset is not above what was read before: the topic was deleted and created again, or the log
- * was cut. A new epoch begins here; what is out of the old one comes back late. What is stored
- * stays stored, and the committed offset isn't taken back.
+ * What is read lies below what the group has committed, and the log ends before it: the topic was
+ * created anew, or cut. The committed offset has to follow, or a restart would skip what is written
+ * up to it. This is the only way on which it goes back, and the log went first.
+ */
+static void committed_follows(struct intake *in, uint32_t slot, int64_t offset, bool went_back)
+{
+    struct intake_slot *s = slot_get(in, slot);
+    int64_t end = in->source.ops->slot_end(in->source.self, slot);
+
+    if (offset >= s->committed || (!went_back && (end < 0 || end >= s->committed)))
+        return;
+    slot_log(
+        in,
+        "the log ends before the committed offset: it was created anew or cut; reading from here",
+        slot, offset);
+    if (!went_back)
+        metric_add(in->o.metrics->rewritten_logs, 1);
+    s->committed = offset;
+}
+
+/*
+ * The offset is not above what was read before in this epoch. A new epoch begins here; what is out
+ * of the old one comes back late. What is stored stays stored.
  */
 static void log_rewritten(struct intake *in, struct record *r)
 {
+    uint32_t slot = r->slot;
+    int64_t offset = r->offset;
+
     log_warn(
         "offset went back: the topic was created anew or the log was cut; reading on from here",
-        LOG_TEXT("topic", r->topic), LOG_INT("partition", r->partition),
-        LOG_INT("offset", r->offset));
+        LOG_TEXT("topic", r->topic), LOG_INT("partition", r->partition), LOG_INT("offset", offset));
     metric_add(in->o.metrics->rewritten_logs, 1);
-    (void)pipeline_drain(in->o.pipeline, &r->slot, 1, 0);
-    pipeline_assign(in->o.pipeline, r->slot, r->offset);
-    if (!pipeline_offer(in->o.pipeline, r))
+    (void)pipeline_drain(in->o.pipeline, &slot, 1, 0);
+    pipeline_assign(in->o.pipeline, slot, offset);
+    if (pipeline_offer(in->o.pipeline, r))
+        committed_follows(in, slot, offset, true);
+    else
         record_free(r);
 }
 
 static void take_in(struct intake *in, struct record *r)
 {
+    uint32_t slot = r->slot;
+    int64_t offset = r->offset;
+
     mapping_order(in->o.mappings[r->route], r);
-    if (pipeline_offer(in->o.pipeline, r))
+    if (pipeline_offer(in->o.pipeline, r)) {
+        if (offset < in->slots[slot].committed)
+            committed_follows(in, slot, offset, false);
         return;
-    if (in->slots[r->slot].assigned)
+    }
+    if (in->slots[slot].assigned)
         log_rewritten(in, r);
     else
         record_free(r); /* of a partition that was taken away meanwhile */

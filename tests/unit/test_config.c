@@ -81,7 +81,7 @@ static void defaults(void **state)
     assert_string_equal(c->redis.instance_id, "");
     assert_int_equal(c->worker.threads, 4);
     assert_int_equal(c->worker.batch, 1000);
-    assert_int_equal(c->worker.run_max, 100);
+    assert_int_equal(c->worker.run_max, 1000);
     assert_int_equal(c->worker.linger_ms, 5);
     assert_int_equal(c->worker.max_records, 50000);
     assert_int_equal(c->worker.max_bytes, 64 * 1024 * 1024);

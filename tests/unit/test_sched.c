@@ -101,6 +101,41 @@ static void a_run_is_consecutive_and_bounded(void **state)
     free_empty(s);
 }
 
+/* Two lanes, all of a before all of b, then turn by turn: a take follows the order of arrival. */
+static void a_take_stays_near_the_oldest(void **state)
+{
+    struct sched *s = sched_with(1, 100);
+    struct record r[60];
+    struct record *out[10];
+    size_t n;
+
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        r[i] = record_of(i % 2 ? "b" : "a", i);
+        sched_push(s, &r[i]);
+    }
+    /* cap 10: up to the arrival 20 after the oldest, so ten of a; its next ones would leave all of
+     * b behind */
+    assert_int_equal(sched_take(s, 0, 0, out, 10, SIZE_MAX), 10);
+    assert_int_equal(out[9]->offset, 18);
+    for (int i = 0; i < 10; i++)
+        sched_done(s, out[i]);
+    /* now b is first, with 1 as its oldest */
+    assert_int_equal(sched_take(s, 0, 0, out, 6, SIZE_MAX), 6);
+    assert_int_equal(out[5]->offset, 11);
+    for (int i = 0; i < 6; i++)
+        sched_done(s, out[i]);
+    /* a begins at 20, the window ends at 36: eight of a, and none of b before them */
+    assert_int_equal(sched_take(s, 0, 0, out, 8, SIZE_MAX), 8);
+    assert_int_equal(out[7]->offset, 34);
+    for (int i = 0; i < 8; i++)
+        sched_done(s, out[i]);
+    while ((n = sched_take(s, 0, 0, out, 10, SIZE_MAX)) > 0)
+        for (size_t i = 0; i < n; i++)
+            sched_done(s, out[i]);
+    sched_free(s);
+}
+
 static void failed_ones_come_back_first_and_in_order(void **state)
 {
     struct sched *s = sched_with(1, 4);
@@ -393,6 +428,7 @@ struct m_record {
     struct record r;
     size_t lane;
     enum m_where where;
+    uint64_t arrival;
 };
 enum m_state { M_EMPTY, M_READY, M_RUNNING, M_DELAYED };
 struct m_lane {
@@ -408,7 +444,7 @@ struct model {
     struct dice dice;
     size_t run_max;
     int64_t now_ms, next_offset;
-    uint64_t stamps;
+    uint64_t stamps, arrivals[M_ROUTES];
     struct m_record all[M_RECORDS];
     struct m_lane lanes[M_LANES];
     size_t dropped;
@@ -515,6 +551,7 @@ static void m_push(struct model *m)
     if (at % M_KEYS == 3)
         free_one->r.order_hash = 9; /* collides */
     free_one->lane = at;
+    free_one->arrival = m->arrivals[m_route(at)]++;
     free_one->where = M_QUEUED;
     lane->queue[lane->n++] = &free_one->r;
     if (lane->state == M_EMPTY)
@@ -553,12 +590,15 @@ static void m_take(struct model *m)
     size_t route = m_pick(m, linger_ms, cap);
     size_t got = sched_take(m->s, m->now_ms, linger_ms, out, cap, bytes);
     struct m_lane *lane;
+    uint64_t before = 0;
 
     while (route < M_ROUTES && n < cap && (lane = m_first(m, route)) != NULL) {
         size_t run = 0;
 
+        before = before > 0 ? before : m_of(m, lane->queue[0])->arrival + SCHED_WINDOW * cap;
         while (n < cap && run < m->run_max && run < lane->n &&
-               (n == 0 || lane->queue[run]->bytes <= left)) {
+               (n == 0 || lane->queue[run]->bytes <= left) &&
+               (run == 0 || m_of(m, lane->queue[run])->arrival < before)) {
             struct record *r = lane->queue[run++];
 
             assert_true(n < got);
@@ -757,6 +797,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lane_is_with_one_worker),
         cmocka_unit_test(a_run_is_consecutive_and_bounded),
+        cmocka_unit_test(a_take_stays_near_the_oldest),
         cmocka_unit_test(failed_ones_come_back_first_and_in_order),
         cmocka_unit_test(the_earliest_due_comes_first),
         cmocka_unit_test(lanes_are_slot_kind_and_bytes),

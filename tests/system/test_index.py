@@ -1,0 +1,97 @@
+"""The dedup index is proved at start, or the process refuses with the text that helps."""
+import pytest
+
+CASES = [
+    ("missing", lambda c: c.create_index("other"), "idemsink init"),
+    ("not unique", lambda c: c.create_index("eventId"), "unique"),
+    ("partial", lambda c: c.create_index("eventId", unique=True, partialFilterExpression={"x": 1}), "partial"),
+    ("sparse", lambda c: c.create_index("eventId", unique=True, sparse=True), "sparse"),
+    ("other fields", lambda c: c.create_index([("eventId", 1), ("x", 1)], unique=True), "eventId"),
+    ("ttl", lambda c: c.create_index("eventId", unique=True, expireAfterSeconds=60), "removes documents"),
+    ("collation", lambda c: c.create_index("eventId", unique=True, collation={"locale": "en", "strength": 1}), "collation"),
+]
+
+
+@pytest.mark.parametrize("name,prepare,text", CASES, ids=[name for name, _, _ in CASES])
+def test_refuses_to_start(stack, make, name, prepare, text):
+    setup = make(stack.topic(1))
+    setup.routes[0]["ensure_index"] = False
+    prepare(setup.collection)
+    worker = setup.start()
+    assert worker.wait(20) == 78
+    assert text in worker.log_tail() and setup.collection.name in worker.log_tail()
+
+
+@pytest.mark.parametrize("options", [{}, {"hidden": True}, {"name": "any name"}], ids=str)
+def test_accepts_what_keeps_the_key_unique(stack, make, options):
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.routes[0]["ensure_index"] = False
+    setup.collection.create_index("eventId", unique=True, **options)
+    stack.produce(topic, [{"eventId": "e"}] * 3)
+    setup.run_until_end()
+    assert setup.collection.count_documents({}) == 1
+
+
+def test_order_of_the_fields_does_not_count(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic, dedup=("a", "b"))
+    setup.routes[0]["ensure_index"] = False
+    setup.collection.create_index([("b", -1), ("a", 1)], unique=True)
+    stack.produce(topic, [{"a": 1, "b": 2}] * 3)
+    setup.run_until_end()
+    assert setup.collection.count_documents({}) == 1
+
+
+def test_init_makes_index_and_dead_letter_topic_and_is_idempotent(stack, make):
+    topic = stack.topic(5)
+    setup = make(topic, dead_letters=False)
+    setup.routes[0]["ensure_index"] = False
+    setup.sections["dead_letter"]["topic"] = dead = f"{topic}.dead"
+    for _ in range(2):
+        done = setup.command("init")
+        assert done.returncode == 0, done.stderr
+    assert len(stack.admin.list_topics(timeout=10).topics[dead].partitions) == 5
+    index = [i for i in setup.collection.list_indexes() if i["name"] != "_id_"]
+    assert len(index) == 1 and index[0]["unique"] and dict(index[0]["key"]) == {"eventId": 1}
+    assert setup.command("check", "--connect").returncode == 0
+
+
+def test_init_says_when_duplicates_are_there_already(stack, make):
+    setup = make(stack.topic(1))
+    setup.collection.insert_many([{"eventId": 1}, {"eventId": 1}])
+    done = setup.command("init")
+    assert done.returncode == 78 and b"equal values" in done.stderr
+
+
+def test_capped_collection_is_refused(stack, make):
+    setup = make(stack.topic(1))
+    setup.collection.database.create_collection(setup.collection.name, capped=True, size=1 << 20)
+    setup.collection.create_index("eventId", unique=True)
+    worker = setup.start()
+    assert worker.wait(20) == 78 and "capped" in worker.log_tail()
+
+
+def test_unique_conflict_on_another_index_is_no_duplicate(stack, make):
+    """H-001: e1 and e2 share an email; e2 must not be counted as already there. A redelivery of e1 must."""
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.collection.create_index("email", unique=True)  # made before ours: the server will name this one
+    stack.produce(topic, [{"eventId": e, "email": "x@example.test"} for e in ("e1", "e2", "e1")] + [{"eventId": "e3", "email": "y"}])
+    worker = setup.run_until_end()
+    assert sorted(d["eventId"] for d in setup.collection.find()) == ["e1", "e3"]
+    books = worker.books()
+    assert (books["inserted"], books["duplicate"], books["dead_letter"]) == (2, 1, 1)
+    dead = stack.read_topic(setup.dead_letter_topic)
+    assert [dict(m.headers())["idemsink.reason"] for m in dead] == [b"unique_conflict"]
+    assert setup.verify()["status"] == 0
+
+
+def test_check_connect_names_what_is_wrong(stack, make):
+    setup = make(stack.topic(1))
+    setup.routes[0]["ensure_index"] = False
+    setup.collection.create_index("eventId")
+    done = setup.command("check", "--connect")
+    assert done.returncode == 1
+    line = [l for l in done.stdout.decode().splitlines() if l.startswith("dedup index")][0]
+    assert " wrong " in line and "unique" in line
