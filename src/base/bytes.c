@@ -19,9 +19,9 @@ struct slice slice_text(const char *text)
 
 bool slice_equal(struct slice a, struct slice b)
 {
-    if ((a.ptr == NULL) != (b.ptr == NULL) || a.len != b.len)
-        return false;
-    return a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0;
+    if (a.ptr == NULL || b.ptr == NULL)
+        return a.ptr == b.ptr;
+    return a.len == b.len && memcmp(a.ptr, b.ptr, a.len) == 0;
 }
 
 /* Room for more bytes and the NUL behind them. */

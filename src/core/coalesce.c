@@ -249,6 +249,7 @@ static void target_free(struct coalesce *c, struct target *t)
         rule_of(c, t->message.rule)->targets = t->rule_next;
     if (t->rule_next)
         t->rule_next->rule_prev = t->rule_prev;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): uthash, and t is in the table */
     HASH_DELETE(hh, c->table, t);
     mem_free(t);
 }

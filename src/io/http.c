@@ -81,7 +81,8 @@ static bool has_body(struct MHD_Connection *c)
  * read. */
 static enum MHD_Result serve(void *cls, struct MHD_Connection *c, const char *url,
                              const char *method, const char *version, const char *data,
-                             size_t *size, void **request)
+                             size_t *size, /* NOLINT(readability-non-const-parameter): MHD's type */
+                             void **request)
 {
     const struct http *h = cls;
     struct buf body = {0};
@@ -163,6 +164,7 @@ static int open_socket(const char *address, struct err *e)
 
     if (!split(address, copy, &host, &port, e))
         goto out;
+    MUST(host != NULL && port != NULL);
     if (host[0] == '\0')
         hints.ai_family = AF_INET;
     code = getaddrinfo(host[0] ? host : NULL, port, &hints, &found);

@@ -17,7 +17,8 @@
  */
 void kafka_prefetch_share(int64_t budget_bytes, int partitions, struct kafka_prefetch *out)
 {
-    const int64_t least = 128 * 1024, fetch_least = 64 * 1024, fetch_most = 1024 * 1024;
+    const int64_t least = INT64_C(128) << 10, fetch_least = INT64_C(64) << 10,
+                  fetch_most = INT64_C(1) << 20;
     int64_t share = budget_bytes / (partitions > 0 ? partitions : 1);
     int64_t fetch, queue, messages;
 

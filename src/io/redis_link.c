@@ -227,6 +227,7 @@ static bool ask(struct redis_link *l, int argc, const char **argv, struct err *e
         return gone(l, argv[0], e);
     if (!redis_link_flush(l, deadline_ms, e) || !redis_link_answer(l, deadline_ms, &reply, e))
         return false;
+    MUST(reply != NULL);
     bool ok = reply->type != REDIS_REPLY_ERROR || redis_link_refused(l, argv[0], reply, e);
     freeReplyObject(reply);
     if (!ok)
