@@ -1,0 +1,263 @@
+"""What the tests that break things share: records whose place is known, an eye on the committed offsets, faults."""
+import contextlib
+import random
+import threading
+import time
+
+from confluent_kafka import Consumer, TopicPartition
+from harness import Record
+from pymongo.read_concern import ReadConcern
+
+
+class Feed:
+    """
+    Deliveries of events, each record with a partition of its own choice, so that its offset is known: it is the only writer
+    of its topic. Copies of one event differ in their content, so that what is stored shows which of them came first.
+    """
+
+    def __init__(self, stack, partitions=4, keys=500):
+        self.stack, self.keys = stack, keys
+        self.topic = stack.topic(partitions)
+        self.log = {p: [] for p in range(partitions)}  # event number at each offset; None: a poison record
+        self._numbers = 0
+
+    def _record(self, number, partition):
+        offset = len(self.log[partition])
+        self.log[partition].append(number)
+        if number is None:
+            return Record(b"{no json", f"bad{offset}", None, partition)
+        value = {"eventId": f"e{number}", "partition": partition, "offset": offset, "text": "x" * 60}
+        return Record(value, f"k{number % self.keys}", None, partition)
+
+    def make(self, events, copies=(1, 2, 3), poison=0, elsewhere=0.2):
+        """
+        Records of so many new events, shuffled a little; a copy is in the partition of the first one, or with the probability
+        `elsewhere` in another. Must be produced in this order, before the next make().
+        """
+        todo = []
+        for i in range(events):
+            number, home = self._numbers, random.choice(list(self.log))
+            self._numbers += 1
+            for copy in range(random.choice(copies)):
+                where = random.choice(list(self.log)) if copy and random.random() < elsewhere else home
+                todo.append((i + random.random() * copy * 300, number, where))
+        todo += [(random.random() * events, None, random.choice(list(self.log))) for _ in range(poison)]
+        return [self._record(number, where) for _, number, where in sorted(todo, key=lambda item: item[0])]
+
+    def send(self, *args, **more):
+        self.stack.produce(self.topic, self.make(*args, **more), **{"enable.idempotence": True})
+
+    @property
+    def deliveries(self):
+        return sum(map(len, self.log.values()))
+
+    @property
+    def events(self):
+        return self._numbers
+
+    @property
+    def poison(self):
+        """{(partition, offset)} of the poison records."""
+        return {(p, o) for p, log in self.log.items() for o, number in enumerate(log) if number is None}
+
+    def ends(self):
+        return {p: len(log) for p, log in self.log.items()}
+
+
+@contextlib.contextmanager
+def feeding(feed, pause=0.1, **more):
+    """Records flow while the block runs: more() every `pause` seconds."""
+    stop = threading.Event()
+    failed = []
+
+    def main():
+        try:
+            while not stop.wait(pause):
+                feed.send(**more)
+        except BaseException as error:  # shown by whoever waits for us
+            failed.append(error)
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not failed, failed
+
+
+def dead_letter_places(stack, topic):
+    """[(partition, offset)] of the records that the dead letters are of."""
+    return [_place(message) for message in stack.read_topic(topic)]
+
+
+def _place(message):
+    headers = dict(message.headers())
+    return int(headers["idemsink.partition"]), int(headers["idemsink.offset"])
+
+
+class Watch(threading.Thread):
+    """
+    Reads the committed offsets of a group all the time. None may go back, and what lies below one must be there, at that
+    moment: as a document that a majority has, or as a dead letter. What it saw wrong is in .wrong.
+    """
+
+    def __init__(self, setup, feed):
+        super().__init__(daemon=True)
+        self.setup, self.feed = setup, feed
+        self.collection = setup.collection.with_options(read_concern=ReadConcern("majority"))
+        self.wrong, self.samples, self.checked = [], 0, 0
+        self.highest = dict.fromkeys(feed.log, 0)
+        self._stop_asked = threading.Event()
+        common = {"bootstrap.servers": setup.stack.brokers, "enable.auto.commit": False}
+        self._offsets = Consumer({**common, "group.id": setup.group})
+        self._dead = Consumer({**common, "group.id": setup.group + "-watch", "isolation.level": "read_uncommitted"})
+        self._dead.assign([TopicPartition(setup.dead_letter_topic, 0, 0)])
+        self._dead_read, self._dead_places = 0, set()
+
+    def _read_dead_letters(self):
+        end = self._dead.get_watermark_offsets(TopicPartition(self.setup.dead_letter_topic, 0), timeout=10)[1]
+        while self._dead_read < end:
+            message = self._dead.poll(5)
+            if message is None or message.error():
+                return
+            self._dead_places.add(_place(message))
+            self._dead_read = message.offset() + 1
+
+    def _sample(self):
+        asked = [TopicPartition(self.feed.topic, p) for p in self.feed.log]
+        for tp in self._offsets.committed(asked, timeout=5):
+            before, now = self.highest[tp.partition], max(tp.offset, 0)
+            if tp.error or now == before:
+                continue
+            if now < before:
+                self.wrong.append(f"partition {tp.partition}: committed {now} after {before}")
+                continue
+            self._check(tp.partition, before, now)
+            self.highest[tp.partition] = now
+        self.samples += 1
+
+    def _check(self, partition, start, end):
+        if end > len(self.feed.log[partition]):
+            self.wrong.append(f"partition {partition}: committed {end} of {len(self.feed.log[partition])}")
+            return
+        numbers = self.feed.log[partition][start:end]
+        wanted = {f"e{n}" for n in numbers if n is not None}
+        there = {d["eventId"] for d in self.collection.find({"eventId": {"$in": list(wanted)}}, {"eventId": 1, "_id": 0})}
+        if wanted - there:
+            self.wrong.append(f"partition {partition}: committed {end}, without document: {sorted(wanted - there)[:5]}")
+        bad = {(partition, start + i) for i, n in enumerate(numbers) if n is None}
+        if bad - self._dead_places:
+            self._read_dead_letters()
+        if bad - self._dead_places:
+            self.wrong.append(f"partition {partition}: committed {end}, without dead letter: {sorted(bad - self._dead_places)[:5]}")
+        self.checked += end - start
+
+    def run(self):
+        while not self._stop_asked.wait(0.03):
+            try:
+                self._sample()
+            except Exception as error:  # Kafka or MongoDB are away: that is what some tests do
+                self.trouble = error
+                time.sleep(0.1)
+
+    def finish(self):
+        self._stop_asked.set()
+        self.join(60)
+        assert not self.is_alive()
+        self._sample()  # here errors are errors
+        self._offsets.close()
+        self._dead.close()
+        assert not self.wrong, self.wrong[:10]
+        assert self.samples > 0 and self.checked > 0
+
+
+@contextlib.contextmanager
+def watching(setup, feed):
+    watch = Watch(setup, feed)
+    watch.start()
+    try:
+        yield watch
+    except BaseException:
+        watch._stop_asked.set()
+        watch.join(30)
+        print("watch:", watch.wrong[:10])
+        raise
+    watch.finish()
+
+
+def fail_point(stack, mode, **data):
+    """failCommand of mongod, by default for the writes of the sink. mode: "off", "alwaysOn", {"times": n}, ..."""
+    data.setdefault("failCommands", ["update", "insert"])
+    command = {"configureFailPoint": "failCommand", "mode": mode}
+    if mode != "off":
+        command["data"] = data
+    stack.mongo.admin.command(command)
+
+
+@contextlib.contextmanager
+def random_faults(stack, faults, pause=(0.02, 0.15)):
+    """While the block runs: one of `faults` (data of failCommand) after the other, each for the next write or two."""
+    stop = threading.Event()
+    count = [0]
+
+    def main():
+        while not stop.wait(random.uniform(*pause)):
+            fault = random.choice(faults)
+            fail_point(stack, {"times": random.choice((1, 2))}, **(fault() if callable(fault) else fault))
+            count[0] += 1
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    try:
+        yield count
+    finally:
+        stop.set()
+        thread.join(30)
+        fail_point(stack, "off")
+
+
+def rss_bytes(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+class Memory(threading.Thread):
+    """Samples the resident memory of processes; .peak is the highest seen."""
+
+    def __init__(self, *workers):
+        super().__init__(daemon=True)
+        self.workers, self.peak = workers, 0
+        self._stop_asked = threading.Event()
+
+    def run(self):
+        while not self._stop_asked.wait(0.1):
+            for worker in self.workers:
+                with contextlib.suppress(OSError):
+                    self.peak = max(self.peak, rss_bytes(worker.pid))
+
+    def finish(self):
+        self._stop_asked.set()
+        self.join(10)
+        assert self.peak > 0
+        return self.peak
+
+
+def fast_sessions(setup, ms=1500):
+    """So that a killed member's partitions are taken over soon."""
+    setup.sections["kafka"]["properties"].update({"session.timeout.ms": str(ms), "heartbeat.interval.ms": str(ms // 5)})
+
+
+def assert_settled(setup, feed, seconds=60):
+    """Everything committed, nothing missing, nothing twice, each poison record dead-lettered."""
+    setup.wait_settled(seconds)
+    assert setup.stack.committed(setup.group, feed.topic) == {p: end for p, end in feed.ends().items() if end}
+    books = setup.verify()
+    assert (books["status"], books["balanced"], books["distinct"], books["stored"], books["bad"], books["dead_missing"]) == (
+        0, True, feed.events, feed.events, len(feed.poison), 0,
+    ), books
+    assert setup.collection.count_documents({}) == feed.events
+    if setup.dead_letter_topic:
+        assert set(dead_letter_places(setup.stack, setup.dead_letter_topic)) == feed.poison  # and no good record
+    return books
