@@ -111,6 +111,7 @@ struct kafka_source {
 
     int wake_fd; /* an eventfd: something may have come */
     _Atomic bool woken, main_ready, reply_ready;
+    _Atomic bool joining; /* from JoinGroup sent to SyncGroup answered */
 
     /* All below: the intake's */
     rd_kafka_queue_t *main, *replies, *closing;
@@ -163,6 +164,8 @@ void kafka_group_lose_all(struct kafka_source *s);
 bool kafka_commit(void *self, const struct commit_point *points, size_t n, int wait_ms, bool *sent,
                   struct err *e);
 void kafka_commit_serve(struct kafka_source *s);
+/* To be called before the handle is made. */
+void kafka_commit_heed_joins(struct kafka_source *s, rd_kafka_conf_t *conf);
 
 /* kafka_end.c */
 bool kafka_end_snapshot(void *self, struct err *e);

@@ -11,6 +11,55 @@
 #include "base/mem.h"
 #include "io/kafka_private.h"
 
+enum { API_JOIN_GROUP = 11, API_SYNC_GROUP = 14 }; /* numbers of the Kafka protocol */
+enum { JOIN_LOOK_MS = 10 };
+
+/* --- joins: on librdkafka's threads ---------------------------------------------------------- */
+
+static rd_kafka_resp_err_t on_request_sent(rd_kafka_t *rk, int fd, const char *broker,
+                                           int32_t broker_id, int16_t api, int16_t version,
+                                           int32_t correlation, size_t size, void *opaque)
+{
+    struct kafka_source *s = opaque;
+
+    (void)rk, (void)fd, (void)broker, (void)broker_id, (void)version, (void)correlation, (void)size;
+    if (api == API_JOIN_GROUP)
+        atomic_store(&s->joining, true);
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+/* A join that fails is followed by another one; SyncGroup is the end of one that does not. */
+static rd_kafka_resp_err_t on_response_received(rd_kafka_t *rk, int fd, const char *broker,
+                                                int32_t broker_id, int16_t api, int16_t version,
+                                                int32_t correlation, size_t size, int64_t rtt,
+                                                rd_kafka_resp_err_t err, void *opaque)
+{
+    struct kafka_source *s = opaque;
+
+    (void)rk, (void)fd, (void)broker, (void)broker_id, (void)version, (void)correlation, (void)size;
+    (void)rtt, (void)err;
+    if (api == API_SYNC_GROUP)
+        atomic_store(&s->joining, false);
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *opaque,
+                                  char *text, size_t size)
+{
+    (void)conf, (void)text, (void)size;
+    (void)rd_kafka_interceptor_add_on_request_sent(rk, "idemsink", on_request_sent, opaque);
+    (void)rd_kafka_interceptor_add_on_response_received(rk, "idemsink", on_response_received,
+                                                        opaque);
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+void kafka_commit_heed_joins(struct kafka_source *s, rd_kafka_conf_t *conf)
+{
+    (void)rd_kafka_conf_interceptor_add_on_new(conf, "idemsink", on_new, s);
+}
+
+/* --- commits: on the intake thread ----------------------------------------------------------- */
+
 /* 2.0.2 marks all partitions of a request as failed when one is, and a partition by itself too. */
 static bool all_ok(rd_kafka_event_t *event, struct err *e)
 {
@@ -88,6 +137,18 @@ static bool wait_answer(struct kafka_source *s, int64_t until_ms)
     return true;
 }
 
+static bool wait_joined(struct kafka_source *s, int64_t until_ms)
+{
+    while (atomic_load(&s->joining)) {
+        int64_t left_ms = until_ms - clock_mono_ms();
+
+        if (left_ms <= 0)
+            return false;
+        (void)take_answer(s, left_ms < JOIN_LOOK_MS ? (int)left_ms : JOIN_LOOK_MS);
+    }
+    return true;
+}
+
 static bool request(struct kafka_source *s, const struct commit_point *points, size_t n, bool *sent,
                     struct err *e)
 {
@@ -139,6 +200,9 @@ bool kafka_commit(void *self, const struct commit_point *points, size_t n, int w
         }
     }
     if (n == 0)
+        return true;
+    /* A last commit is worth half of its time; after that it is tried all the same. */
+    if (!wait_joined(s, until_ms - wait_ms / 2) && wait_ms == 0)
         return true;
     if (!request(s, points, n, sent, e))
         return false;

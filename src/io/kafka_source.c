@@ -528,6 +528,7 @@ static bool start(struct kafka_source *s, struct err *e)
     rd_kafka_conf_set_opaque(conf, s);
     rd_kafka_conf_set_rebalance_cb(conf, kafka_on_rebalance);
     rd_kafka_conf_set_error_cb(conf, kafka_on_error);
+    kafka_commit_heed_joins(s, conf);
     s->rk = kafka_handle_new(RD_KAFKA_CONSUMER, conf, e);
     if (s->rk == NULL)
         return false;
