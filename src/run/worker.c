@@ -109,6 +109,16 @@ static void log_retry(const struct record *r, const struct outcome *o)
                  LOG_INT("attempts", r->attempts + 1), LOG_INT("like_this_not_logged", held_back));
 }
 
+static void reject(struct record *r, const struct outcome *o)
+{
+    const char *text = o->text ? o->text : "refused by the server";
+
+    if (o->reason == REASON_REJECTED && o->code != 0) /* the other reasons say what it is */
+        record_reject(r, o->reason, o->code, "code %d: %s", o->code, text);
+    else
+        record_reject(r, o->reason, o->code, "%s", text);
+}
+
 static void batch_write(struct worker *w, uint32_t route)
 {
     const struct route_metrics *m = &w->shared->metrics->routes[route];
@@ -130,7 +140,7 @@ static void batch_write(struct worker *w, uint32_t route)
         } else if (o->fate == FATE_DUPLICATE) {
             add_done(w, r, PIPELINE_DUPLICATE);
         } else if (o->fate == FATE_NEVER) {
-            record_reject(r, o->reason, o->code, "%s", o->text ? o->text : "refused by the server");
+            reject(r, o);
             w->dead[w->n_dead++] = r;
         } else {
             metric_add(w->shared->metrics->retries[o->retry], 1);
@@ -144,16 +154,28 @@ static void batch_write(struct worker *w, uint32_t route)
     atomic_store_explicit(&w->shared->blocked, (int)blocked, memory_order_relaxed);
 }
 
+/* The server's texts quote the document behind the first brace ("... dup key: { email: ..."). That
+ * has no place in a log; the dead letter has it all. */
+static char *text_without_data(const struct record *r)
+{
+    const char *text = r->rejected.text ? r->rejected.text : "";
+
+    return mem_text_n(text, r->rejected.code != 0 ? strcspn(text, "{") : strlen(text));
+}
+
 static void log_bad_record(const struct record *r, const char *what)
 {
     static struct log_limit limit;
     int64_t held_back;
 
-    if (log_limit_pass(&limit, 1000, &held_back))
-        log_warn(what, LOG_TEXT("reason", reason_name(r->rejected.reason)),
-                 LOG_TEXT("error", r->rejected.text), LOG_TEXT("topic", r->topic),
-                 LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
-                 LOG_INT("like_this_not_logged", held_back));
+    if (!log_limit_pass(&limit, 1000, &held_back))
+        return;
+    char *text = text_without_data(r);
+    log_warn(what, LOG_TEXT("reason", reason_name(r->rejected.reason)), LOG_TEXT("error", text),
+             LOG_INT("code", r->rejected.code), LOG_TEXT("topic", r->topic),
+             LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
+             LOG_INT("like_this_not_logged", held_back));
+    mem_free(text);
 }
 
 /* Without a dead-letter topic: skip when the operator wrote that down, else stop before harm is
@@ -170,13 +192,14 @@ static void batch_bad_without_topic(struct worker *w)
     }
     struct err e;
     const struct record *r = w->dead[0];
+    char *text = text_without_data(r);
     (void)err_set(
         &e, ERR_CONFIG, 0,
         "%s partition %d offset %lld: %s: %s; there is no dead-letter topic, so the record stays "
         "uncommitted "
         "(set dead_letter.topic, or dead_letter.on_bad_record = \"skip\" to drop such records)",
-        r->topic, (int)r->partition, (long long)r->offset, reason_name(r->rejected.reason),
-        r->rejected.text);
+        r->topic, (int)r->partition, (long long)r->offset, reason_name(r->rejected.reason), text);
+    mem_free(text);
     stop_ask(w->shared->stop, &e);
     for (size_t i = 0; i < w->n_dead; i++)
         w->later[w->n_later++] = w->dead[i];
@@ -185,7 +208,11 @@ static void batch_bad_without_topic(struct worker *w)
 static void dead_letters_failed(struct worker *w, const struct err *e)
 {
     static struct log_limit limit;
-    const struct record *r = w->dead[0];
+    size_t first = 0;
+
+    while (first + 1 < w->n_dead && w->sent[first])
+        first++;
+    const struct record *r = w->dead[first];
     int64_t wait_ms =
         w->shared->config->retry.first_ms * ((int64_t)1 << (r->attempts < 16 ? r->attempts : 16));
 
