@@ -112,6 +112,7 @@ static bool exchange(struct redis_bus *b, struct set *s, struct err *e)
     return true;
 }
 
+/* *e may be touched when true, too. */
 static bool send_set(struct redis_bus *b, struct set *s, struct err *e)
 {
     bool reused = b->link.context != NULL;
@@ -140,9 +141,13 @@ static bool bus_send(void *self, const struct invalidation *messages, size_t n, 
     struct set s = {.messages = messages, .n = n, .sent = sent, .receivers = receivers};
     struct redis_sigpipe sigpipe = redis_sigpipe_block();
 
+    struct err why;
+
     memset(sent, 0, n * sizeof *sent);
     *receivers = 0;
-    bool ok = send_set(b, &s, e);
+    bool ok = send_set(b, &s, &why);
+    if (!ok)
+        *e = why;
     redis_sigpipe_restore(sigpipe);
     return ok;
 }

@@ -348,6 +348,7 @@ static void an_idle_connection_may_be_closed(void **state)
     assert_true(send_three(&s));
     assert_true(send_three(&s));
     assert_sent(&s, true, true, true);
+    assert_int_equal(s.e.kind, ERR_NONE);
     assert_int_equal(resp_server_connections(s.server), 2);
     session_close(&s);
 }
