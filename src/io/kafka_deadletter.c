@@ -298,6 +298,19 @@ static bool wants_rescue(rd_kafka_resp_err_t err)
            err == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP || err == RD_KAFKA_RESP_ERR_INVALID_RECORD;
 }
 
+static void explain(const struct kafka_deadletter *d, rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                    struct err *e)
+{
+    char text[256] = "";
+    /* After a fatal error the reports say "timed out", or "fatal" and not why. */
+    rd_kafka_resp_err_t behind = rd_kafka_fatal_error(rk, text, sizeof text);
+
+    if (behind != RD_KAFKA_RESP_ERR_NO_ERROR)
+        err = behind;
+    err_set(e, kafka_error_kind(err), err, "dead-letter topic %s: %s", d->config->dead_letter.topic,
+            text[0] != '\0' ? text : rd_kafka_err2str(err));
+}
+
 static bool deadletter_send(void *self, struct record *const *records, size_t n, bool *ok,
                             struct err *e)
 {
@@ -331,11 +344,10 @@ static bool deadletter_send(void *self, struct record *const *records, size_t n,
             first = err;
     }
     mem_free(reports);
+    if (first != RD_KAFKA_RESP_ERR_NO_ERROR)
+        explain(d, rk, first, e);
     handle_return(d);
-    if (first == RD_KAFKA_RESP_ERR_NO_ERROR)
-        return true;
-    return err_set(e, kafka_error_kind(first), first, "dead-letter topic %s: %s",
-                   d->config->dead_letter.topic, rd_kafka_err2str(first));
+    return first == RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 /* --- life ---------------------------------------------------------------------------------- */

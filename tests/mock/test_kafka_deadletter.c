@@ -1,7 +1,7 @@
 /* Dead letters through the producer and back through the reader, on the mock cluster. */
 #include "mock/kafka_help.h"
 
-enum { PRODUCE_KEY = 0, PARTITIONS = 3 };
+enum { PRODUCE_KEY = 0, INIT_PRODUCER_KEY = 22, PARTITIONS = 3 };
 
 struct bench {
     rd_kafka_t *rk;
@@ -10,10 +10,9 @@ struct bench {
     struct deadletter dead;
 };
 
-static void bench_open(struct bench *b, const char *message_timeout_ms)
+static void bench_cluster(struct bench *b, const char *message_timeout_ms)
 {
     char text[200];
-    struct err e = {0};
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
 
     rd_kafka_conf_set(conf, "log_level", "3", text, sizeof text);
@@ -26,9 +25,21 @@ static void bench_open(struct bench *b, const char *message_timeout_ms)
     (void)snprintf(b->h.dead, sizeof b->h.dead, "dead");
     help_property(&b->h, "message.timeout.ms", message_timeout_ms);
     help_property(&b->h, "enable.partition.eof", "true"); /* a consumer's: must not hurt */
+}
+
+static void bench_producer(struct bench *b)
+{
+    struct err e = {0};
+
     if (!kafka_deadletter_new(&b->h.config, &b->dead, &e))
         fail_msg("%s", e.text);
     assert_non_null(b->dead.ops);
+}
+
+static void bench_open(struct bench *b, const char *message_timeout_ms)
+{
+    bench_cluster(b, message_timeout_ms);
+    bench_producer(b);
 }
 
 static void bench_close(struct bench *b)
@@ -361,11 +372,13 @@ static void a_fatal_error_is_survived(void **state)
     bool ok[1] = {true};
 
     (void)state;
-    bench_open(&b, "3000");
-    rd_kafka_mock_push_request_errors(b.mock, PRODUCE_KEY, 1,
-                                      RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH);
+    bench_cluster(&b, "3000");
+    rd_kafka_mock_push_request_errors(b.mock, INIT_PRODUCER_KEY, 1,
+                                      RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED);
+    bench_producer(&b);
     assert_false(b.dead.ops->send(b.dead.self, in, 1, ok, &e));
     assert_false(ok[0]);
+    assert_int_equal(e.kind, ERR_AUTH);
     assert_true(b.dead.ops->send(b.dead.self, in, 1, ok, &e));
     assert_true(ok[0]);
     assert_int_equal(read_back(&b, out, 1), 1);
