@@ -187,7 +187,7 @@ static void wrong_addresses_are_the_operators(void **state)
     }
     assert_null(http_start(taken, &pages, &e));
     assert_int_equal(e.kind, ERR_CONFIG);
-    assert_non_null(strstr(e.text, "in use"));
+    assert_non_null(strstr(e.text, "another worker"));
     mem_free(taken);
     http_stop(first);
 }

@@ -353,10 +353,11 @@ static void an_idle_connection_may_be_closed(void **state)
     session_close(&s);
 }
 
+/* The first write to a peer that has gone is answered with a reset, the second raises SIGPIPE. */
 static void a_big_set_to_a_dead_peer_kills_nobody(void **state)
 {
-    enum { BIG = 4 * 1024 * 1024 };
-    static const char *const script[] = {"!close", "!close", NULL};
+    enum { BIG = 16 * 1024 * 1024 };
+    static const char *const script[] = {":1\r\n", ":1\r\n", "!after::1\r\n", "!close", NULL};
     char *body = mem_new(BIG);
     struct invalidation big[2] = {{.kind = INVALIDATION_UNLINK, .name = text_a},
                                   {.kind = INVALIDATION_PUBLISH, .name = text_c, .body = body}};
@@ -365,10 +366,24 @@ static void a_big_set_to_a_dead_peer_kills_nobody(void **state)
     (void)state;
     memset(body, 'x', BIG - 1);
     session_open(&s, "", "", script);
+    assert_true(send_three(&s));
     assert_false(s.bus.ops->send(s.bus.self, big, 2, s.sent, &s.receivers, &s.e));
     assert_int_equal(s.e.kind, ERR_TRANSIENT);
     session_close(&s);
     mem_free(body);
+}
+
+static void what_stops_everything_is_told_first(void **state)
+{
+    static const char *const script[] = {"-READONLY no\r\n", "-LOADING wait\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_false(send_three(&s));
+    assert_int_equal(s.e.kind, ERR_TRANSIENT);
+    assert_non_null(strstr(s.e.text, "LOADING"));
+    session_close(&s);
 }
 
 static void nobody_listens(void **state)
@@ -404,6 +419,7 @@ int main(void)
         cmocka_unit_test(an_answer_that_is_no_number_is_not_taken_for_one),
         cmocka_unit_test(an_idle_connection_may_be_closed),
         cmocka_unit_test(a_big_set_to_a_dead_peer_kills_nobody),
+        cmocka_unit_test(what_stops_everything_is_told_first),
         cmocka_unit_test(nobody_listens),
     };
 
