@@ -28,6 +28,19 @@ struct redis_uri {
 bool redis_uri_parse(const char *text, struct redis_uri *out, struct err *e) MUST_CHECK;
 void redis_uri_clear(struct redis_uri *u);
 
+/* --- redis_tls.c --- */
+
+struct redis_tls;
+
+/* ERR_CONFIG: this build has no TLS, or the certificates can't be read. */
+bool redis_tls_new(const struct redis_uri *u, struct redis_tls **out, struct err *e) MUST_CHECK;
+void redis_tls_free(struct redis_tls *t); /* NULL is fine */
+
+/* The handshake on a fresh connection; the certificate must be trusted and name the host of the
+ * URI. */
+bool redis_tls_start(struct redis_tls *t, struct redisContext *c, const char *where,
+                     struct err *e) MUST_CHECK;
+
 /* --- redis_link.c: one connection --- */
 
 struct redis_link {
@@ -35,7 +48,7 @@ struct redis_link {
     int64_t timeout_ms;
     char *where;                  /* "host:port", for errors */
     struct redisContext *context; /* NULL: not connected */
-    struct redisSSLContext *tls;  /* NULL: none yet */
+    struct redis_tls *tls;        /* NULL: not over TLS */
 };
 
 /* Whatever it says, redis_link_clear() may follow. */

@@ -13,9 +13,6 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
-#ifdef IDEMSINK_REDIS_TLS
-#include <hiredis/hiredis_ssl.h>
-#endif
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -160,27 +157,18 @@ bool redis_link_init(struct redis_link *l, const char *uri, int64_t timeout_ms, 
     else
         l->where =
             mem_printf(strchr(l->uri.host, ':') ? "[%s]:%d" : "%s:%d", l->uri.host, l->uri.port);
-#ifndef IDEMSINK_REDIS_TLS
-    if (l->uri.tls) {
+    if (l->uri.tls && !redis_tls_new(&l->uri, &l->tls, e)) {
         redis_link_clear(l);
-        return err_set(
-            e, ERR_CONFIG, 0,
-            "redis.uri: rediss:// needs TLS, and this build has none (hiredis %d.%d.%d without "
-            "hiredis_ssl): use redis:// or unix://, a TLS tunnel, or a build with hiredis_ssl",
-            HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
+        return false;
     }
-#endif
     return true;
 }
 
 void redis_link_clear(struct redis_link *l)
 {
     redis_link_close(l);
-#ifdef IDEMSINK_REDIS_TLS
-    if (l->tls)
-        redisFreeSSLContext(l->tls);
+    redis_tls_free(l->tls);
     l->tls = NULL;
-#endif
     redis_uri_clear(&l->uri);
     mem_free(l->where);
     l->where = NULL;
@@ -191,30 +179,6 @@ void redis_link_close(struct redis_link *l)
     if (l->context)
         redisFree(l->context);
     l->context = NULL;
-}
-
-static bool start_tls(struct redis_link *l, struct err *e)
-{
-#ifdef IDEMSINK_REDIS_TLS
-    redisSSLContextError why = REDIS_SSL_CTX_NONE;
-
-    if (!l->tls) {
-        (void)redisInitOpenSSL();
-        l->tls = redisCreateSSLContext(l->uri.cacert, l->uri.cacert ? NULL : "/etc/ssl/certs", NULL,
-                                       NULL, l->uri.host, &why);
-        if (!l->tls) {
-            redis_link_close(l);
-            return err_set(e, ERR_CONFIG, (int)why, "redis at %s: TLS: %s", l->where,
-                           redisSSLContextGetError(why));
-        }
-    }
-    if (redisInitiateSSLWithContext(l->context, l->tls) != REDIS_OK)
-        return gone(l, "TLS", e);
-#else
-    (void)l;
-    (void)e;
-#endif
-    return true;
 }
 
 /* One command and its answer, which must be no error. */
@@ -272,8 +236,10 @@ bool redis_link_open(struct redis_link *l, struct err *e)
         return gone(l, "connecting", e);
     if (!l->uri.path && redisEnableKeepAlive(l->context) != REDIS_OK)
         return gone(l, "connecting", e);
-    if (l->uri.tls && !start_tls(l, e))
+    if (l->uri.tls && !redis_tls_start(l->tls, l->context, l->where, e)) {
+        redis_link_close(l);
         return false;
+    }
     return greet(l, e);
 }
 

@@ -297,6 +297,14 @@ static void log_outcome(struct notifier *n, bool was_up, bool up, const struct e
                   LOG_INT("pending", pending), LOG_INT("held_back", held_back));
 }
 
+static bool any(const bool *flags, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (flags[i])
+            return true;
+    return false;
+}
+
 /* Takes and gives back the lock. */
 static void send_locked(struct notifier *n, const struct invalidation *const *due, size_t count,
                         struct done *done)
@@ -311,7 +319,7 @@ static void send_locked(struct notifier *n, const struct invalidation *const *du
     n->failures = ok ? 0 : n->failures + 1;
     retry_at_ms = now_ms + backoff_ms(n->failures);
     n->up = ok || e.kind == ERR_CONFIG;
-    if (!n->up)
+    if (!n->up || !any(n->sent, count)) /* nothing gets through: new targets don't try either */
         n->hold_until_ms = retry_at_ms;
     release_locked(n, coalesce_sent(n->set, n->sent, retry_at_ms), done);
     metric_set(n->up_now, n->up ? 1 : 0);
