@@ -134,7 +134,7 @@ struct kafka_source {
     int64_t ends_asked_at_ms;
 
     int64_t close_until_ms; /* 0: not closing */
-    bool closed, failed;
+    bool closed, failed, ever_assigned;
     struct err failure;
     struct log_limit limits[LIMIT_COUNT];
 };

@@ -65,6 +65,7 @@ static void on_assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *l
 {
     rd_kafka_resp_err_t err;
 
+    s->ever_assigned = true;
     if (list->cnt > 0)
         ask_committed(s, list);
     for (int i = 0; i < list->cnt; i++) {

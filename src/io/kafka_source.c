@@ -566,12 +566,28 @@ bool kafka_source_new(const struct config *config, const struct source_events *e
     return true;
 }
 
+/*
+ * librdkafka before 2.3.0 aborts in rd_kafka_destroy() when a cooperative-sticky member goes before
+ * its first assignment (librdkafka issue 4312): a process that is told to end while it starts.
+ */
+static bool destroy_aborts(const struct kafka_source *s)
+{
+    const char *strategy = kafka_property(s->config, "partition.assignment.strategy");
+
+    return rd_kafka_version() < 0x020300ff && s->rk != NULL && !s->ever_assigned &&
+           strategy != NULL && strstr(strategy, "cooperative") != NULL;
+}
+
 void kafka_source_free(struct source *source)
 {
     struct kafka_source *s = source->self;
 
     if (s == NULL)
         return;
+    if (destroy_aborts(s)) {
+        *source = (struct source){0};
+        return; /* stays with its threads until the process ends, which is why we are here */
+    }
     for (size_t i = 0; i < s->n_parts; i++)
         queue_drop(&s->parts[i]->queue);
     queue_drop(&s->main);

@@ -19,7 +19,8 @@
 #include "base/mem.h"
 
 enum {
-    COMMIT_WAIT_MS = 1500, /* for the last commit of a partition: at a revoke and at the end */
+    COMMIT_WAIT_MS = 1500, /* for the last commit of a partition at a revoke; at the end at least */
+    CLOSE_MS = 1000,       /* what the end keeps for leaving the group */
     END_CHECK_MS = 200,
     POLL_MAX_MS = 500
 };
@@ -40,6 +41,7 @@ struct intake {
     int64_t end_check_at_ms;
     int64_t deadline_ms; /* 0 until stopping */
     _Atomic int64_t round_at_ms;
+    bool came; /* partitions, since this was last looked at */
     bool clean;
 };
 
@@ -108,7 +110,9 @@ static void on_assigned(void *ctx, uint32_t slot, int64_t next_offset)
      * it. */
     s->committed = next_offset;
     pipeline_assign(in->o.pipeline, slot, next_offset);
-    metric_add(in->o.metrics->assigned, 1);
+    pipeline_committed(in->o.pipeline, slot, next_offset);
+    in->came = true;
+    metric_add(in->o.metrics->partitions[MOVE_ASSIGNED], 1);
     slot_log(in, "partition assigned", slot, next_offset);
 }
 
@@ -120,8 +124,10 @@ static void on_committed(void *ctx, const struct commit_point *points, size_t n,
     for (size_t i = 0; ok && i < n; i++) {
         struct intake_slot *s = slot_get(in, points[i].slot);
 
-        if (points[i].offset > s->committed)
+        if (points[i].offset > s->committed) {
             s->committed = points[i].offset;
+            pipeline_committed(in->o.pipeline, points[i].slot, s->committed);
+        }
     }
 }
 
@@ -164,9 +170,10 @@ static bool commit_and_wait(struct intake *in, struct commit_point *points, size
 
     if (n == 0)
         return true;
-    if (in->deadline_ms > 0) {
+    if (in->deadline_ms > 0) { /* the end: no later commit makes up for this one */
         int64_t left = in->deadline_ms - clock_mono_ms();
-        wait_ms = left < COMMIT_WAIT_MS ? (left > 100 ? (int)left : 100) : COMMIT_WAIT_MS;
+        int64_t most = left > COMMIT_WAIT_MS + CLOSE_MS ? left - CLOSE_MS : COMMIT_WAIT_MS;
+        wait_ms = (int)(left < most ? (left > 100 ? left : 100) : most);
     }
     bool ok = in->source.ops->commit(in->source.self, points, n, wait_ms, &sent, &e);
     on_committed(in, points, n, ok);
@@ -202,9 +209,10 @@ static void on_revoked(void *ctx, const uint32_t *slots, size_t n, bool lost)
 
         if (watermark > s->committed)
             in->points[due++] = (struct commit_point){.slot = slots[i], .offset = watermark};
-        metric_add(lost ? in->o.metrics->lost : in->o.metrics->revoked, 1);
         slot_log(in, lost ? "partition lost" : "partition revoked", slots[i], watermark);
     }
+    metric_add(in->o.metrics->rebalances[lost ? MOVE_LOST : MOVE_REVOKED], n > 0);
+    metric_add(in->o.metrics->partitions[lost ? MOVE_LOST : MOVE_REVOKED], (int64_t)n);
     if (!lost)
         (void)commit_and_wait(in, in->points, due);
     for (size_t i = 0; i < n; i++)
@@ -244,6 +252,8 @@ static void committed_follows(struct intake *in, uint32_t slot, int64_t offset, 
 {
     struct intake_slot *s = slot_get(in, slot);
     int64_t end = in->source.ops->slot_end(in->source.self, slot);
+    bool sent = false;
+    struct err e;
 
     if (offset >= s->committed || (!went_back && (end < 0 || end >= s->committed)))
         return;
@@ -253,7 +263,11 @@ static void committed_follows(struct intake *in, uint32_t slot, int64_t offset, 
         slot, offset);
     if (!went_back)
         metric_add(in->o.metrics->rewritten_logs, 1);
+    /* An answer that is still on its way speaks of the old log. */
+    if (!in->source.ops->commit(in->source.self, NULL, 0, COMMIT_WAIT_MS, &sent, &e))
+        log_warn("the commit before the log was rewritten is not answered", LOG_TEXT("error", e.text));
     s->committed = offset;
+    pipeline_committed(in->o.pipeline, slot, offset);
 }
 
 /*
@@ -330,6 +344,10 @@ static bool intake_round(struct intake *in)
         (void)err_wrap(&e, "kafka");
         stop_ask(in->o.stop, &e);
         return false;
+    }
+    if (in->came) { /* all partitions of one assignment come within one poll() */
+        in->came = false;
+        metric_add(in->o.metrics->rebalances[MOVE_ASSIGNED], 1);
     }
     if (r)
         take_in(in, r);

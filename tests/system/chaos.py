@@ -15,8 +15,8 @@ class Feed:
     of its topic. Copies of one event differ in their content, so that what is stored shows which of them came first.
     """
 
-    def __init__(self, stack, partitions=4, keys=500):
-        self.stack, self.keys = stack, keys
+    def __init__(self, stack, partitions=4, keys=500, text="x" * 60):
+        self.stack, self.keys, self.text = stack, keys, text
         self.topic = stack.topic(partitions)
         self.log = {p: [] for p in range(partitions)}  # event number at each offset; None: a poison record
         self._numbers = 0
@@ -26,8 +26,9 @@ class Feed:
         self.log[partition].append(number)
         if number is None:
             return Record(b"{no json", f"bad{offset}", None, partition)
-        value = {"eventId": f"e{number}", "partition": partition, "offset": offset, "text": "x" * 60}
-        return Record(value, f"k{number % self.keys}", None, partition)
+        lane = f"k{number % self.keys}"
+        value = {"eventId": f"e{number}", "partition": partition, "offset": offset, "lane": lane, "text": self.text}
+        return Record(value, lane, [("third", str(number % 3).encode())], partition)
 
     def make(self, events, copies=(1, 2, 3), poison=0, elsewhere=0.2):
         """
@@ -261,3 +262,41 @@ def assert_settled(setup, feed, seconds=60):
     if setup.dead_letter_topic:
         assert set(dead_letter_places(setup.stack, setup.dead_letter_topic)) == feed.poison  # and no good record
     return books
+
+
+def now_in_oplog(stack):
+    """Where insert_order() may start."""
+    return stack.mongo.admin.command("ping")["operationTime"]
+
+
+def insert_order(setup, start, count, seconds=60):
+    """The first `count` documents of a collection in the order in which they came into existence: MongoDB's own log tells."""
+    found = []
+    deadline = time.monotonic() + seconds
+    pipeline = [{"$match": {"operationType": "insert"}}]
+    with setup.collection.watch(pipeline, start_at_operation_time=start, max_await_time_ms=200, batch_size=5000) as stream:
+        while len(found) < count:
+            change = stream.try_next()
+            if change is not None:
+                found.append(change["fullDocument"])
+            assert time.monotonic() < deadline, f"{len(found)} of {count} inserts seen"
+    return found
+
+
+def assert_lanes_in_order(documents, lane):
+    """What was stored of each lane came into existence in partition order. Returns the number of lanes."""
+    last = {}
+    for d in documents:
+        key = (d["partition"], lane(d))
+        before = last.get(key, -1)
+        assert d["offset"] > before, f"lane {key}: offset {d['offset']} came into existence after {before}"
+        last[key] = d["offset"]
+    return len(last)
+
+
+def lane_by_key(document):
+    return document["lane"]
+
+
+def lane_by_header(document):
+    return int(document["eventId"][1:]) % 3
