@@ -28,7 +28,9 @@ struct source_events {
     void (*end)(void *ctx, uint32_t slot, int64_t end_offset);
     /* May a record of this slot be handed out now? (budget; no while shutting down) */
     bool (*wants)(void *ctx, uint32_t slot);
-    /* A commit that was sent without wait was answered. ok false: unknown whether it counted. */
+    /* A commit that was sent without wait was answered; inside poll(), or inside a commit() that
+     * waited for it. ok false: unknown whether it counted. points: without the slots that were
+     * revoked meanwhile, so n may be 0. */
     void (*committed)(void *ctx, const struct commit_point *points, size_t n, bool ok);
     void *ctx;
 };
@@ -44,9 +46,10 @@ struct source_ops {
     bool (*poll)(void *self, int wait_ms, struct record **out, struct err *e);
 
     /*
-     * At most one commit is in flight: commit() while one is returns true with *sent false. wait:
-     * returns after the answer, or after wait_ms (then false, ERR_TRANSIENT: unknown whether it
-     * counted); a commit that is in flight is waited for first. Without wait the answer comes as
+     * Slots that are not assigned, or lost, are left out; nothing left to send is true with *sent
+     * false. At most one commit is in flight: commit() while one is returns true with *sent false.
+     * wait: returns after the answer, or after wait_ms (then false, ERR_TRANSIENT: unknown whether
+     * it counted); a commit that is in flight is waited for first. Without wait the answer comes as
      * events.committed().
      */
     bool (*commit)(void *self, const struct commit_point *points, size_t n, int wait_ms, bool *sent,
