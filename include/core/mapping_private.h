@@ -54,7 +54,7 @@ enum mapping_order_by { ORDER_BY_PICK, ORDER_BY_DEDUP, ORDER_BY_PARTITION };
 
 struct mapping {
     const struct config_route *route;
-    const struct mapping_env *env;
+    struct mapping_env env; /* a copy: its texts are borrowed, the struct is not */
 
     struct mapping_part *parts;
     size_t n_parts;

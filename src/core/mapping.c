@@ -45,7 +45,8 @@ struct mapping *mapping_new(const struct config_route *route, const struct mappi
     struct mapping *m = mem_new(sizeof(*m));
 
     m->route = route;
-    m->env = env;
+    if (env != NULL)
+        m->env = *env;
     if (mapping_dedup_new(m, e) && order_new(m, e) && mapping_shape_new(m, e) &&
         mapping_tell_new(m, e))
         return m;

@@ -30,7 +30,7 @@ static char *message(const struct mapping *m, const char *type, const char *fiel
     buf_printf(&b, "{\"type\":\"%s\",\"%s\":\"", type, field);
     template_add_json(&b, value);
     buf_add_text(&b, "\",\"instanceId\":\"");
-    template_add_json(&b, slice_text(m->env->instance_id));
+    template_add_json(&b, slice_text(m->env.instance_id));
     buf_add_text(&b, "\",\"timestamp\":" TEMPLATE_TIMESTAMP "}");
     return b.data; /* the caller's, by mem_free() */
 }
@@ -46,7 +46,7 @@ static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, st
     const struct config_invalidate *c = tell->config;
     const char *db = m->route->database, *collection = m->route->collection;
 
-    if (m->env == NULL || m->env->instance_id == NULL || m->env->instance_id[0] == '\0')
+    if (m->env.instance_id == NULL || m->env.instance_id[0] == '\0')
         return err_set(e, ERR_CONFIG, 0, "invalidate: monsqlize needs an instance id of its own");
     if (c->flavor != 1 && c->flavor != 3)
         return err_set(e, ERR_CONFIG, 0, "invalidate: flavor is 1 or 3");
