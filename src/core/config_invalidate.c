@@ -1,6 +1,7 @@
 /*
  * config_invalidate.c - what each [[route.invalidate]] needs, and what would do harm.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -91,11 +92,26 @@ static bool check_monsqlize(struct config_parse_state *s, size_t i, size_t j,
     return true;
 }
 
+/* Records that wait for the end of a window hold up every rebalance and the end of the process. */
+static bool check_window(struct config_parse_state *s, size_t i, size_t j)
+{
+    const struct config_invalidate *v = &s->config->routes[i].invalidate[j];
+    int64_t drain_ms = s->config->worker.drain_timeout_ms;
+
+    if (v->delivery == DELIVERY_BEST_EFFORT || v->coalesce_ms <= drain_ms / 2)
+        return true;
+    return config_fail(config_at(s, "route.%zu.invalidate.%zu.coalesce", i, j),
+                       "%" PRId64 " ms is more than half of worker.drain_timeout (%" PRId64
+                       " ms): with delivery = \"before_commit\" offsets wait for the end of "
+                       "this time, and so would every rebalance; make it shorter",
+                       v->coalesce_ms, drain_ms);
+}
+
 static bool check_invalidation(struct config_parse_state *s, size_t i, size_t j)
 {
     struct config_invalidate *v = &s->config->routes[i].invalidate[j];
 
-    if (!check_meanings(s, i, j))
+    if (!check_meanings(s, i, j) || !check_window(s, i, j))
         return false;
     if (*s->config->redis.uri == '\0')
         return config_fail(config_at(s, "route.%zu.invalidate.%zu", i, j),

@@ -609,6 +609,10 @@ static void invalidations(void **state)
         {"mode = \"monsqlize\"\nkeys = [\"k\"]",
          "f:15:1: route.invalidate.keys: exact keys need flavor = 3; receivers of version 1.x know "
          "patterns only"},
+        {"mode = \"monsqlize\"\ndelivery = \"before_commit\"\ncoalesce = \"4001ms\"",
+         "f:16:1: route.invalidate.coalesce: 4001 ms is more than half of worker.drain_timeout "
+         "(8000 ms): with delivery = \"before_commit\" offsets wait for the end of this time, and "
+         "so would every rebalance; make it shorter"},
         {"mode = \"monsqlize\"\nflavor = \"3\"",
          "f:13:1: route.invalidate.keys: neither keys nor patterns: there is nothing to send"},
         {"mode = \"monsqlize\"\npatterns = false",
