@@ -46,7 +46,7 @@ const char *err_kind_name(enum err_kind kind);
 /*
  * A promise of ours that does not depend on anything from outside. Stays on in
  * release: a process that goes on with broken books could commit what is not
- * stored, one that aborts only repeats work.
+ * stored, one that leaves (exit code 70) only repeats work.
  */
 #define MUST(cond) ((cond) ? (void)0 : must_failed(__FILE__, __LINE__, #cond))
 

@@ -35,6 +35,9 @@ struct invalidation_list {
 };
 void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, uint32_t rule,
                       char *name, char *body); /* takes name and body */
+/* The body as it is sent at this time, mem_free() it; NULL when the body has no time in it (or is
+ * NULL). */
+char *invalidation_stamped(const char *body, int64_t wall_ms);
 void invalidation_list_clear(struct invalidation_list *l);
 void invalidation_clear(struct invalidation *i);
 

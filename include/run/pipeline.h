@@ -107,6 +107,9 @@ int64_t pipeline_revoke(struct pipeline *p, uint32_t slot);
 
 int64_t pipeline_watermark(struct pipeline *p, uint32_t slot);
 
+/* Intake. What the group has committed of this slot, for the statistics; -1: nothing known. */
+void pipeline_committed(struct pipeline *p, uint32_t slot, int64_t offset);
+
 /* Supervisor. Workers leave pipeline_take() once nothing is queued; nobody lingers any more. Drain
  * first what should not be waited for. */
 void pipeline_stop(struct pipeline *p);
@@ -119,6 +122,7 @@ struct pipeline_slot_stats {
     uint64_t consumed, outcomes[PIPELINE_OUTCOMES], late, dropped;
     size_t open, open_bytes; /* late ones that are still out included */
     int64_t watermark, position;
+    int64_t committed;    /* as pipeline_committed() was told; -1: not known */
     int64_t oldest_at_ms; /* when the record that holds the watermark was offered; 0 when none */
 };
 struct pipeline_stats {

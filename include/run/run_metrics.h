@@ -18,13 +18,15 @@ struct route_metrics {
     struct metric *batch_records, *batch_seconds;
 };
 
+enum move { MOVE_ASSIGNED, MOVE_REVOKED, MOVE_LOST, MOVES };
+
 struct run_metrics {
     struct metrics *registry; /* borrowed */
     struct route_metrics *routes;
     struct metric *retries[RETRY_CLASSES];
     struct metric *dead_letters[REASON_COUNT];
     struct metric *commits_ok, *commits_failed;
-    struct metric *assigned, *revoked, *lost;
+    struct metric *rebalances[MOVES], *partitions[MOVES];
     struct metric *rewritten_logs;
     struct pipeline *pipeline; /* borrowed */
     struct source source;      /* borrowed */

@@ -29,7 +29,7 @@ struct worker_shared {
     struct run_metrics *metrics;
     struct stop *stop;
     _Atomic int64_t
-        dead_letters_at_ms; /* monotonic: not before this is the dead-letter topic tried again */
+        dead_letters_at_ms; /* 0: in order; else monotonic: not before this is it tried again */
     _Atomic int blocked; /* enum retry_class of the last batch that could not be written, RETRY_NONE
                             when the last could */
 };

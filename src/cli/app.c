@@ -1,11 +1,9 @@
 #include "cli/app.h"
 
-#include <string.h>
-
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { HEARTBEAT_MAX_MS = 60000 };
+enum { HEARTBEAT_MAX_MS = 60000 }; /* beside what a drain may take */
 
 static void page_metrics(struct buf *out, void *ctx)
 {
@@ -18,7 +16,8 @@ static bool page_healthy(struct buf *why, void *ctx)
 {
     struct app *a = ctx;
 
-    if (atomic_load(&a->phase) == APP_RUNNING && !intake_alive(a->intake, HEARTBEAT_MAX_MS)) {
+    if (atomic_load(&a->phase) == APP_RUNNING &&
+        !intake_alive(a->intake, HEARTBEAT_MAX_MS + a->config->worker.drain_timeout_ms)) {
         buf_add_text(why, "the intake thread is stuck");
         return false;
     }
@@ -30,6 +29,7 @@ static bool page_ready(struct buf *why, void *ctx)
 {
     struct app *a = ctx;
     struct kafka_health health;
+    struct pipeline_stats stats;
     int phase = atomic_load(&a->phase);
     int blocked = atomic_load(&a->shared.blocked);
 
@@ -47,7 +47,8 @@ static bool page_ready(struct buf *why, void *ctx)
         buf_add_text(why, "not in the consumer group yet");
         return false;
     }
-    if (blocked != RETRY_NONE) {
+    pipeline_stats(a->pipeline, &stats, NULL, 0);
+    if (blocked != RETRY_NONE && stats.open > 0) { /* without records nothing would ever clear it */
         buf_printf(why, "MongoDB does not acknowledge: %s",
                    retry_class_name((enum retry_class)blocked));
         return false;
@@ -169,7 +170,8 @@ void app_log_start(const struct app *a)
 
     log_info("started", LOG_TEXT("version", IDEMSINK_VERSION),
              LOG_TEXT("librdkafka", kafka_library_version()),
-             LOG_TEXT("libmongoc", mongo_library_version()), LOG_TEXT("group", c->kafka.group),
+             LOG_TEXT("libmongoc", mongo_library_version()),
+             LOG_TEXT("hiredis", redis_library_version()), LOG_TEXT("group", c->kafka.group),
              LOG_TEXT("brokers", c->kafka.brokers), LOG_INT("threads", c->worker.threads),
              LOG_TEXT("write_concern", c->mongo.write_concern),
              LOG_TEXT("journal", c->mongo.journal ? "yes" : "no"),
@@ -191,12 +193,6 @@ void app_log_start(const struct app *a)
         buf_clear(&topics);
         buf_clear(&key);
     }
-    if (strcmp(c->mongo.write_concern, "majority") != 0 || !c->mongo.journal)
-        log_warn("the write concern is weaker than majority with journal: an acknowledged event "
-                 "can be lost in a "
-                 "failover, after its offset was committed",
-                 LOG_TEXT("write_concern", c->mongo.write_concern),
-                 LOG_TEXT("journal", c->mongo.journal ? "yes" : "no"));
 }
 
 bool app_stop(struct app *a, int64_t notifier_ms)

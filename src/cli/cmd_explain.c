@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 
@@ -64,10 +65,14 @@ static void print_invalidations(const struct mapping *mapping, struct record *r)
 
     mapping_invalidations(mapping, r, true, &list, &skipped);
     for (size_t i = 0; i < list.n; i++) {
+        char *body = invalidation_stamped(list.items[i].body, clock_wall_ms());
+
         if (list.items[i].kind == INVALIDATION_UNLINK)
             printf("%-13s UNLINK %s\n", "invalidation", list.items[i].name);
         else
-            printf("%-13s PUBLISH %s %s\n", "invalidation", list.items[i].name, list.items[i].body);
+            printf("%-13s PUBLISH %s %s\n", "invalidation", list.items[i].name,
+                   body ? body : list.items[i].body);
+        mem_free(body);
     }
     if (skipped > 0)
         printf("%-13s %zu left out: a template's value is missing or not allowed there\n",

@@ -100,13 +100,35 @@ static void deadline_arm(int64_t ms)
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+static void leave_idle(int signal_number)
+{
+    (void)signal_number;
+    _exit(EXIT_FINE);
+}
+
+/* Making an index may take hours. Nothing has been read yet, so a signal just ends the process. */
+static bool prove_interruptibly(struct app *a, struct err *e)
+{
+    struct sigaction leave = {.sa_handler = leave_idle};
+    sigset_t set;
+
+    awaited(&set);
+    (void)sigdelset(&set, SIGUSR2);
+    (void)sigaction(SIGTERM, &leave, NULL);
+    (void)sigaction(SIGINT, &leave, NULL);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    bool ok = app_prove_indexes(a, e);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    return ok;
+}
+
 /* MongoDB may be away when the process starts: it waits for it, as it would in the middle. False:
  * stop, see *e (ERR_NONE: a signal came). */
 static bool wait_for_indexes(struct app *a, struct err *e)
 {
     static struct log_limit limit;
 
-    while (!app_prove_indexes(a, e)) {
+    while (!prove_interruptibly(a, e)) {
         if (e->kind != ERR_TRANSIENT)
             return false;
         if (log_limit_pass(&limit, 10000, NULL))

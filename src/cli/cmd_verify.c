@@ -383,7 +383,7 @@ static bool print_books(struct verify *v)
     return balanced;
 }
 
-static bool parse_memory(const char *text, size_t *out, struct err *e)
+static bool parse_memory(const char *text, size_t *out)
 {
     char *end = NULL;
     unsigned long long n;
@@ -398,20 +398,12 @@ static bool parse_memory(const char *text, size_t *out, struct err *e)
         n <<= 30;
     else
         n = 0;
-    if (n < (1u << 20))
-        return err_set(e, ERR_CONFIG, 0, "--memory %s: a size like 512MiB or 2GiB, at least 1MiB",
-                       text);
     *out = (size_t)n;
-    return true;
+    return n >= (1u << 20);
 }
 
 static bool verify_open(struct verify *v, const char *instance_id, struct err *e)
 {
-    size_t memory;
-
-    if (!parse_memory(v->args->memory, &memory, e))
-        return false;
-    v->audit = audit_new(memory);
     v->mappings = cli_mappings(v->config, instance_id, e);
     if (v->mappings == NULL)
         return false;
@@ -438,10 +430,18 @@ enum exit_code cmd_verify(const struct args *args)
 {
     struct verify v = {.args = args, .config = cli_config(args)};
     enum exit_code code;
+    size_t memory;
     struct err e;
 
     if (v.config == NULL)
         return EXIT_CONFIGURATION;
+    if (!parse_memory(args->memory, &memory)) {
+        (void)fprintf(stderr, "idemsink: --memory %s: a size like 512MiB or 2GiB, at least 1MiB\n",
+                      args->memory);
+        config_free(v.config);
+        return EXIT_BAD_USAGE;
+    }
+    v.audit = audit_new(memory);
     if (verify_open(&v, "verify", &e) && read_all(&v, v.reader, "records", expect_record, &e) &&
         read_dead_letters(&v, &e) && scan_collections(&v, &e))
         code = print_books(&v) ? EXIT_FINE : EXIT_FOUND;

@@ -117,7 +117,7 @@ static enum exit_code usage(const char *what, const char *word)
     return EXIT_BAD_USAGE;
 }
 
-static void store(struct args *args, const struct option *o, const char *value)
+static bool store(struct args *args, const struct option *o, const char *value)
 {
     char *at = (char *)args + o->field;
 
@@ -127,9 +127,11 @@ static void store(struct args *args, const struct option *o, const char *value)
         *(const char **)(void *)at = value;
     } else {
         size_t *n = (size_t *)(void *)((char *)args + o->counter);
-        if (*n < ARGS_MAX)
-            ((const char **)(void *)at)[(*n)++] = value;
+        if (*n == ARGS_MAX)
+            return false;
+        ((const char **)(void *)at)[(*n)++] = value;
     }
+    return true;
 }
 
 static const struct option *find_option(const struct command *c, const char *name)
@@ -154,7 +156,8 @@ static enum exit_code run_command(const struct command *c, int argc, char **argv
             return usage("unknown option", argv[i]);
         if (o->kind != OPTION_FLAG && i + 1 == argc)
             return usage("no value behind", argv[i]);
-        store(&args, o, o->kind == OPTION_FLAG ? NULL : argv[++i]);
+        if (!store(&args, o, o->kind == OPTION_FLAG ? NULL : argv[++i]))
+            return usage("more than 64 of", o->name);
     }
     if (args.config_file == NULL)
         return usage("which configuration? -c FILE is missing behind", c->name);

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-enum { FLAG_USED = 1, FLAG_STORED = 2, FLAG_DEAD = 4, FLAG_OTHERS = 8 };
+enum { FLAG_USED = 1, FLAG_STORED = 2, FLAG_DEAD = 4, FLAG_OTHERS = 8, FLAG_MARK = 16 };
 
 struct entry {
     uint64_t key[2];
@@ -17,20 +17,11 @@ struct entry {
 };
 _Static_assert(sizeof(struct entry) == AUDIT_ENTRY_BYTES, "documented");
 
-/* Another lane's first content of a key: rare, so a plain list, sorted at no time. */
-struct other {
-    uint64_t key[2];
-    uint64_t content;
-    uint32_t lane;
-};
-
 struct audit {
     size_t max_bytes;
     struct entry *entries;
     size_t cap; /* a power of two */
     size_t used;
-    struct other *others;
-    size_t n_others, others_cap;
     struct audit_books books;
 };
 
@@ -49,7 +40,6 @@ void audit_free(struct audit *a)
     if (a == NULL)
         return;
     mem_free(a->entries);
-    mem_free(a->others);
     mem_free(a);
 }
 
@@ -114,30 +104,59 @@ static bool grow(struct audit *a, struct err *e)
     return true;
 }
 
-static bool other_known(const struct audit *a, const uint64_t key[2], uint64_t content,
-                        const uint32_t *lane)
+/* Room for two more entries. */
+static bool reserve(struct audit *a, struct err *e)
 {
-    for (size_t i = 0; i < a->n_others; i++) {
-        const struct other *o = &a->others[i];
+    return a->used + 2 <= a->cap / 4 * 3 || grow(a, e);
+}
 
-        if (o->key[0] == key[0] && o->key[1] == key[1] &&
-            (o->content == content || (lane && o->lane == *lane)))
-            return true;
-    }
+/*
+ * A key that several lanes bring with different contents is rare, but may be every key
+ * (source_fields differ with each delivery). What the further lanes brought lies in the same table,
+ * under keys made of the dedup key and the lane or the content: entries that only mark that it was
+ * so.
+ */
+enum mark_kind { MARK_LANE, MARK_CONTENT };
+
+static struct entry *mark_at(const struct audit *a, const uint64_t key[2], enum mark_kind kind,
+                             uint64_t what, uint64_t own_key[2])
+{
+    uint64_t parts[4] = {key[0], key[1], (uint64_t)kind, what};
+    XXH128_hash_t h = XXH3_128bits_withSeed(parts, sizeof parts, UINT64_MAX);
+
+    own_key[0] = h.low64;
+    own_key[1] = h.high64;
+    return find(a->entries, a->cap, own_key);
+}
+
+/* Returns whether it was there. */
+static bool mark(struct audit *a, const uint64_t key[2], enum mark_kind kind, uint64_t what)
+{
+    uint64_t own_key[2];
+    struct entry *at = mark_at(a, key, kind, what, own_key);
+
+    if (at->flags & FLAG_USED)
+        return true;
+    *at = (struct entry){.key = {own_key[0], own_key[1]}, .flags = FLAG_USED | FLAG_MARK};
+    a->used++;
     return false;
 }
 
-static void other_add(struct audit *a, struct entry *at, uint64_t content, uint32_t lane)
+static bool marked(const struct audit *a, const uint64_t key[2], enum mark_kind kind, uint64_t what)
 {
-    if (other_known(a, at->key, content, &lane))
-        return;
-    if (a->n_others == a->others_cap) {
-        a->others_cap = a->others_cap ? a->others_cap * 2 : 64;
-        a->others = mem_grow(a->others, a->others_cap, sizeof *a->others);
-    }
-    a->others[a->n_others++] =
-        (struct other){.key = {at->key[0], at->key[1]}, .content = content, .lane = lane};
+    uint64_t own_key[2];
+
+    return (mark_at(a, key, kind, what, own_key)->flags & FLAG_USED) != 0;
+}
+
+/* Only the first content that a lane brings can be stored on its behalf. */
+static void other_lane(struct audit *a, struct entry *at, uint64_t content, uint32_t lane)
+{
+    uint64_t key[2] = {at->key[0], at->key[1]};
+
     at->flags |= FLAG_OTHERS;
+    if (!mark(a, key, MARK_LANE, lane))
+        (void)mark(a, key, MARK_CONTENT, content);
 }
 
 bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
@@ -147,19 +166,17 @@ bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
     uint64_t k[2] = {h.low64, h.high64};
     uint64_t content = content_hash(document);
     uint32_t lane = (uint32_t)(r->order_hash >> 32);
-    struct entry *at = find(a->entries, a->cap, k);
+    struct entry *at;
 
     MUST(r->slot <= UINT16_MAX);
+    if (!reserve(a, e))
+        return false;
+    at = find(a->entries, a->cap, k);
     a->books.records++;
     if (at->flags & FLAG_USED) {
-        if (at->content != content && at->lane != lane)
-            other_add(a, at, content, lane);
+        if (at->lane != lane && (at->content != content || (at->flags & FLAG_OTHERS)))
+            other_lane(a, at, content, lane);
         return true;
-    }
-    if (a->used + 1 > a->cap / 4 * 3) {
-        if (!grow(a, e))
-            return false;
-        at = find(a->entries, a->cap, k);
     }
     *at = (struct entry){.key = {k[0], k[1]},
                          .content = content,
@@ -205,8 +222,9 @@ enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *k
     }
     at->flags |= FLAG_STORED;
     content = content_hash(document);
-    if (content == at->content ||
-        ((at->flags & FLAG_OTHERS) && other_known(a, at->key, content, NULL))) {
+    /* A dead letter of this key: the next of its lane was stored instead, whatever it holds. */
+    if (content == at->content || (at->flags & FLAG_DEAD) ||
+        ((at->flags & FLAG_OTHERS) && marked(a, at->key, MARK_CONTENT, content))) {
         a->books.right++;
         return AUDIT_RIGHT;
     }
@@ -220,7 +238,7 @@ struct audit_books audit_finish(struct audit *a, size_t max, audit_missing_fn *e
     for (size_t i = 0; i < a->cap; i++) {
         const struct entry *at = &a->entries[i];
 
-        if (!(at->flags & FLAG_USED) || (at->flags & FLAG_STORED))
+        if (!(at->flags & FLAG_USED) || (at->flags & (FLAG_STORED | FLAG_MARK)))
             continue;
         if (at->flags & FLAG_DEAD) {
             a->books.dead++;

@@ -51,7 +51,7 @@ const struct config_key config_keys[] = {
      "Where invalidations go, redis:// or rediss://; empty: no Redis."},
     {"redis.timeout", CONFIG_DURATION, MAIN(redis.timeout_ms), "2s", 10 * MS, 1 * MINUTE, NULL, 0,
      "How long connecting and one answer may take."},
-    {"redis.max_pending", CONFIG_INT, MAIN(redis.max_pending), "10000", 1, 10000000, NULL, 0,
+    {"redis.max_pending", CONFIG_INT, MAIN(redis.max_pending), "100000", 1, 10000000, NULL, 0,
      "Different invalidations that are kept while Redis is away."},
     {"redis.before_commit_limit", CONFIG_DURATION, MAIN(redis.before_commit_limit_ms), "0s", 0, 24 * HOUR, NULL, 0,
      "How long a record may wait for Redis before its offset is committed without the invalidation; 0s: without limit."},

@@ -1,6 +1,10 @@
 #include "core/invalidation.h"
 
+#include <string.h>
+
+#include "base/bytes.h"
 #include "base/mem.h"
+#include "core/template.h"
 
 void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, uint32_t rule,
                       char *name, char *body)
@@ -30,4 +34,20 @@ void invalidation_list_clear(struct invalidation_list *l)
         invalidation_clear(&l->items[i]);
     mem_free(l->items);
     *l = (struct invalidation_list){0};
+}
+
+char *invalidation_stamped(const char *body, int64_t wall_ms)
+{
+    const char *at = body ? strstr(body, TEMPLATE_TIMESTAMP) : NULL;
+    struct buf b = {0};
+
+    if (at == NULL)
+        return NULL;
+    for (; at; at = strstr(body, TEMPLATE_TIMESTAMP)) {
+        buf_add(&b, body, (size_t)(at - body));
+        buf_printf(&b, "%lld", (long long)wall_ms);
+        body = at + strlen(TEMPLATE_TIMESTAMP);
+    }
+    buf_add_text(&b, body);
+    return b.data;
 }

@@ -76,9 +76,12 @@ static enum err_kind kind_of(const bson_error_t *be)
     case RETRY_CONFIG:
         return ERR_CONFIG;
     case RETRY_OTHER:
-        /* The server's own "no" to what was asked; asking again would not change it. */
-        return call.fault == CALL_SERVER || be->domain == MONGOC_ERROR_PROTOCOL ? ERR_CONFIG
-                                                                                : ERR_TRANSIENT;
+        /* The server's own "no" to what was asked, with a code that isn't known to pass; asking
+         * again would not change it. */
+        return (call.fault == CALL_SERVER && outcome_code_find(call.code) == NULL) ||
+                       be->domain == MONGOC_ERROR_PROTOCOL
+                   ? ERR_CONFIG
+                   : ERR_TRANSIENT;
     case RETRY_NONE:
     case RETRY_NETWORK:
     case RETRY_NO_PRIMARY:

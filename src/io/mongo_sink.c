@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "core/plan.h"
@@ -19,22 +21,28 @@ struct session {
     bson_t *look_opts;
 };
 
-static bson_t *look_opts_new(void)
+static bson_t *look_opts_new(const struct config *c)
 {
     bson_t *opts = bson_new();
     bson_t fields;
-    mongoc_read_concern_t *majority = mongoc_read_concern_new();
 
     BSON_APPEND_INT64(opts, "limit", 1);
     BSON_APPEND_BOOL(opts, "singleBatch", true);
     BSON_APPEND_DOCUMENT_BEGIN(opts, "projection", &fields);
     BSON_APPEND_INT32(&fields, "_id", 1);
     bson_append_document_end(opts, &fields);
-    /* Only what can't be rolled back any more is a duplicate. The command before waited for the
-     * write concern, so what stood in its way is visible here. */
-    mongoc_read_concern_set_level(majority, MONGOC_READ_CONCERN_LEVEL_MAJORITY);
-    mongoc_read_concern_append(majority, opts);
-    mongoc_read_concern_destroy(majority);
+    /*
+     * Only what can't be rolled back any more is a duplicate. The command before waited for the
+     * majority, so what stood in its way is visible to such a read. After a weaker write concern it
+     * need not be, and would pass for a conflict with another event.
+     */
+    if (strcmp(c->mongo.write_concern, "majority") == 0) {
+        mongoc_read_concern_t *majority = mongoc_read_concern_new();
+
+        mongoc_read_concern_set_level(majority, MONGOC_READ_CONCERN_LEVEL_MAJORITY);
+        mongoc_read_concern_append(majority, opts);
+        mongoc_read_concern_destroy(majority);
+    }
     return opts;
 }
 
@@ -57,7 +65,7 @@ static void *sink_open(void *sink)
     s->insert_opts = BCON_NEW("validate", BCON_BOOL(false));
     s->command_opts[0] = BCON_NEW("ordered", BCON_BOOL(false));
     s->command_opts[1] = BCON_NEW("ordered", BCON_BOOL(true));
-    s->look_opts = look_opts_new();
+    s->look_opts = look_opts_new(m->config);
     return s;
 }
 

@@ -202,3 +202,11 @@ bool redis_ping(const struct config *c, struct err *e)
     redis_sigpipe_restore(sigpipe);
     return ok;
 }
+
+#define TEXT_OF(x)  #x
+#define TEXT_OF_(x) TEXT_OF(x)
+
+const char *redis_library_version(void)
+{
+    return TEXT_OF_(HIREDIS_MAJOR) "." TEXT_OF_(HIREDIS_MINOR) "." TEXT_OF_(HIREDIS_PATCH);
+}

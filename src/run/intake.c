@@ -265,7 +265,8 @@ static void committed_follows(struct intake *in, uint32_t slot, int64_t offset, 
         metric_add(in->o.metrics->rewritten_logs, 1);
     /* An answer that is still on its way speaks of the old log. */
     if (!in->source.ops->commit(in->source.self, NULL, 0, COMMIT_WAIT_MS, &sent, &e))
-        log_warn("the commit before the log was rewritten is not answered", LOG_TEXT("error", e.text));
+        log_warn("the commit before the log was rewritten is not answered",
+                 LOG_TEXT("error", e.text));
     s->committed = offset;
     pipeline_committed(in->o.pipeline, slot, offset);
 }

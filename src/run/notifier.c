@@ -231,22 +231,6 @@ static void expire_locked(struct notifier *n, int64_t now_ms, struct done *done)
 /* --- sending --- */
 
 /* The text, with the time put in where the placeholder stands; NULL: there is none. */
-static char *stamped(const char *body, int64_t wall_ms)
-{
-    const char *at = body ? strstr(body, TEMPLATE_TIMESTAMP) : NULL;
-    struct buf b = {0};
-
-    if (!at)
-        return NULL;
-    for (; at; at = strstr(body, TEMPLATE_TIMESTAMP)) {
-        buf_add(&b, body, (size_t)(at - body));
-        buf_printf(&b, "%lld", (long long)wall_ms);
-        body = at + strlen(TEMPLATE_TIMESTAMP);
-    }
-    buf_add_text(&b, body);
-    return b.data;
-}
-
 static bool send_set(struct notifier *n, const struct invalidation *const *due, size_t count,
                      struct err *e)
 {
@@ -255,7 +239,7 @@ static bool send_set(struct notifier *n, const struct invalidation *const *due, 
     uint64_t receivers = 0;
 
     for (size_t i = 0; i < count; i++) {
-        texts[i] = stamped(due[i]->body, wall_ms);
+        texts[i] = invalidation_stamped(due[i]->body, wall_ms);
         n->messages[i] = *due[i];
         if (texts[i])
             n->messages[i].body = texts[i];

@@ -13,6 +13,7 @@ struct slot {
     bool refused;  /* pipeline_wants() said no for want of room, and nobody was woken since */
     size_t open, open_bytes;
     size_t live; /* open and of the epoch in force: what a drain waits for */
+    int64_t committed;
     uint64_t consumed, outcomes[PIPELINE_OUTCOMES], late, dropped;
 };
 
@@ -427,6 +428,14 @@ int64_t pipeline_watermark(struct pipeline *p, uint32_t slot)
     return watermark;
 }
 
+void pipeline_committed(struct pipeline *p, uint32_t slot, int64_t offset)
+{
+    lock(p);
+    if (slot < p->n_slots)
+        p->slots[slot].committed = offset;
+    unlock(p);
+}
+
 /* ---- workers ---- */
 
 size_t pipeline_take(struct pipeline *p, struct record **out, size_t cap, size_t max_bytes,
@@ -537,6 +546,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *stats,
             .open = s->open,
             .open_bytes = s->open_bytes,
             .watermark = tracker_watermark(p->tracker, i),
+            .committed = s->committed,
             .position = tracker_position(p->tracker, i),
             .oldest_at_ms = tracker_oldest_at_ms(p->tracker, i),
         };

@@ -57,25 +57,38 @@ struct slot_family {
     const char *name, *kind, *help;
 };
 static const struct slot_family slot_families[] = {
+    {"idemsink_partition_consumed_total", "counter", "Records read of a partition."},
     {"idemsink_partition_records_total", "counter",
-     "Records of a partition by what became of them; consumed is the sum of all."},
+     "Records of a partition by what became of them; with the open ones their sum is what was "
+     "consumed."},
     {"idemsink_committed_offset", "gauge",
-     "The offset that is or may be committed: all below it is settled."},
+     "What the group has committed, as last acknowledged or found."},
+    {"idemsink_watermark_offset", "gauge", "What may be committed: all below it is settled."},
     {"idemsink_position_offset", "gauge", "The next offset to be read."},
     {"idemsink_lag_records", "gauge",
-     "End of the partition as last seen, less the committable offset."},
+     "End of the partition as last seen, less the committed offset."},
     {"idemsink_open_records", "gauge", "Read and not settled."},
     {"idemsink_oldest_pending_age_seconds", "gauge",
      "For how long the record that holds the committable offset has been here; 0 when none is "
      "open."},
 };
-enum slot_family_name { F_RECORDS, F_COMMITTED, F_POSITION, F_LAG, F_OPEN, F_OLDEST, F_COUNT };
+enum slot_family_name {
+    F_CONSUMED,
+    F_RECORDS,
+    F_COMMITTED,
+    F_WATERMARK,
+    F_POSITION,
+    F_LAG,
+    F_OPEN,
+    F_OLDEST,
+    F_COUNT
+};
 
 static void slot_outcomes(struct buf *out, const char *labels, const struct pipeline_slot_stats *s)
 {
     struct buf line = {0};
-    const char *const names[] = {"consumed", "late", "dropped"};
-    const uint64_t values[] = {s->consumed, s->late, s->dropped};
+    const char *const names[] = {"late", "dropped"};
+    const uint64_t values[] = {s->late, s->dropped};
 
     for (size_t i = 0; i < PIPELINE_OUTCOMES; i++) {
         buf_reset(&line);
@@ -83,7 +96,7 @@ static void slot_outcomes(struct buf *out, const char *labels, const struct pipe
         metrics_label(&line, "outcome", pipeline_outcome_name((enum pipeline_outcome)i));
         metrics_line(out, slot_families[F_RECORDS].name, line.data, (double)s->outcomes[i]);
     }
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 2; i++) {
         buf_reset(&line);
         buf_add_text(&line, labels);
         metrics_label(&line, "outcome", names[i]);
@@ -98,10 +111,17 @@ static void slot_line(struct buf *out, enum slot_family_name family, const char 
     const char *name = slot_families[family].name;
 
     switch (family) {
+    case F_CONSUMED:
+        metrics_line(out, name, labels, (double)s->consumed);
+        break;
     case F_RECORDS:
         slot_outcomes(out, labels, s);
         break;
     case F_COMMITTED:
+        if (s->committed >= 0)
+            metrics_line(out, name, labels, (double)s->committed);
+        break;
+    case F_WATERMARK:
         if (s->watermark >= 0)
             metrics_line(out, name, labels, (double)s->watermark);
         break;
@@ -110,8 +130,8 @@ static void slot_line(struct buf *out, enum slot_family_name family, const char 
             metrics_line(out, name, labels, (double)s->position);
         break;
     case F_LAG: /* absent while unknown: neither 0 nor -1 would be true */
-        if (end >= 0 && s->watermark >= 0)
-            metrics_line(out, name, labels, (double)(end > s->watermark ? end - s->watermark : 0));
+        if (end >= 0 && s->committed >= 0)
+            metrics_line(out, name, labels, (double)(end > s->committed ? end - s->committed : 0));
         break;
     case F_OPEN:
         metrics_line(out, name, labels, (double)s->open);
@@ -151,7 +171,7 @@ static void collect_slots(struct buf *out, const struct run_metrics *m,
             int32_t partition;
 
             if (!slots[i].assigned &&
-                family != F_RECORDS) /* a stale series would read as a stuck partition */
+                family > F_RECORDS) /* a stale series would read as a stuck partition */
                 continue;
             m->source.ops->slot_name(m->source.self, slots[i].slot, &topic, &partition);
             buf_reset(&labels);
@@ -215,12 +235,14 @@ struct run_metrics *run_metrics_new(struct metrics *registry, const struct confi
         labelled(registry, "idemsink_commits_total", "Offset commits by result.", "result", "ok");
     m->commits_failed = labelled(registry, "idemsink_commits_total", "Offset commits by result.",
                                  "result", "failed");
-    m->assigned = labelled(registry, "idemsink_rebalances_total", "Partitions that came and went.",
-                           "type", "assigned");
-    m->revoked = labelled(registry, "idemsink_rebalances_total", "Partitions that came and went.",
-                          "type", "revoked");
-    m->lost = labelled(registry, "idemsink_rebalances_total", "Partitions that came and went.",
-                       "type", "lost");
+    for (int i = 0; i < MOVES; i++) {
+        static const char *const moves[MOVES] = {"assigned", "revoked", "lost"};
+
+        m->rebalances[i] = labelled(registry, "idemsink_rebalances_total",
+                                    "Assignments that came and went.", "type", moves[i]);
+        m->partitions[i] = labelled(registry, "idemsink_partition_moves_total",
+                                    "Partitions that came and went.", "type", moves[i]);
+    }
     m->rewritten_logs =
         metrics_counter(registry, "idemsink_rewritten_logs_total",
                         "How often a partition's offsets went back (topic created anew).", "");

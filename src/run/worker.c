@@ -17,6 +17,8 @@
 #include "base/mem.h"
 #include "core/retry.h"
 
+enum { DEAD_LETTER_HOLD_MS = 30000 }; /* longer than any send() lasts */
+
 struct worker {
     struct worker_shared *shared;
     void *session;
@@ -205,6 +207,18 @@ static void batch_bad_without_topic(struct worker *w)
         w->later[w->n_later++] = w->dead[i];
 }
 
+/* Exponential, with full jitter, in the number of attempts that have failed. */
+static int64_t wait_ms_after(const struct worker *w, uint32_t attempts)
+{
+    struct retry_policy policy = {.first_ms = w->shared->config->retry.first_ms,
+                                  .max_ms = w->shared->config->retry.max_ms};
+    uint32_t random;
+
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+        random = (uint32_t)clock_mono_us();
+    return retry_wait_ms(&policy, attempts, random);
+}
+
 static void dead_letters_failed(struct worker *w, const struct err *e)
 {
     static struct log_limit limit;
@@ -213,12 +227,8 @@ static void dead_letters_failed(struct worker *w, const struct err *e)
     while (first + 1 < w->n_dead && w->sent[first])
         first++;
     const struct record *r = w->dead[first];
-    int64_t wait_ms =
-        w->shared->config->retry.first_ms * ((int64_t)1 << (r->attempts < 16 ? r->attempts : 16));
-
-    if (wait_ms > w->shared->config->retry.max_ms)
-        wait_ms = w->shared->config->retry.max_ms;
-    atomic_store(&w->shared->dead_letters_at_ms, clock_mono_ms() + wait_ms);
+    atomic_store(&w->shared->dead_letters_at_ms,
+                 clock_mono_ms() + wait_ms_after(w, r->attempts + 1));
     if (log_limit_pass(&limit, 5000, NULL))
         log_error("dead letter not acknowledged, will be sent again; its partition is not "
                   "committed past it",
@@ -227,10 +237,22 @@ static void dead_letters_failed(struct worker *w, const struct err *e)
                   LOG_INT("partition", r->partition), LOG_INT("offset", r->offset));
 }
 
+/* Whether to try the dead-letter topic now. After a failure one worker at a time does. */
+static bool dead_letters_turn(struct worker *w)
+{
+    int64_t now_ms = clock_mono_ms();
+    int64_t at_ms = atomic_load(&w->shared->dead_letters_at_ms);
+
+    if (at_ms == 0)
+        return true;
+    return now_ms >= at_ms && atomic_compare_exchange_strong(&w->shared->dead_letters_at_ms, &at_ms,
+                                                             now_ms + DEAD_LETTER_HOLD_MS);
+}
+
 /*
  * While the dead-letter topic doesn't answer, a worker that tries it loses the producer's time-out
- * on every batch with a bad record in it: so only one tries, now and then, and the others put
- * theirs back at once.
+ * on every batch with a bad record in it: so after a failure only one tries, now and then, and the
+ * others put theirs back at once.
  */
 static void batch_dead_letters(struct worker *w)
 {
@@ -243,10 +265,13 @@ static void batch_dead_letters(struct worker *w)
         return;
     }
     memset(w->sent, 0, w->n_dead * sizeof *w->sent);
-    if (clock_mono_ms() >= atomic_load(&w->shared->dead_letters_at_ms) &&
-        !w->shared->deadletter.ops->send(w->shared->deadletter.self, w->dead, w->n_dead, w->sent,
-                                         &e))
-        dead_letters_failed(w, &e);
+    if (dead_letters_turn(w)) {
+        if (w->shared->deadletter.ops->send(w->shared->deadletter.self, w->dead, w->n_dead, w->sent,
+                                            &e))
+            atomic_store(&w->shared->dead_letters_at_ms, 0);
+        else
+            dead_letters_failed(w, &e);
+    }
     for (size_t i = 0; i < w->n_dead; i++) {
         struct record *r = w->dead[i];
 
@@ -264,18 +289,13 @@ static void batch_dead_letters(struct worker *w)
 /* All of a batch wait for the same time, so that they come back as one batch. */
 static void batch_defer(struct worker *w)
 {
-    struct retry_policy policy = {.first_ms = w->shared->config->retry.first_ms,
-                                  .max_ms = w->shared->config->retry.max_ms};
-    uint32_t random = 0, attempts = 1;
+    uint32_t attempts = 1;
 
     if (w->n_later == 0)
         return;
     for (size_t i = 0; i < w->n_later; i++)
         attempts = w->later[i]->attempts + 1 > attempts ? w->later[i]->attempts + 1 : attempts;
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
-        random = (uint32_t)clock_mono_us();
-    pipeline_defer(w->shared->pipeline, w->later, w->n_later,
-                   retry_wait_ms(&policy, attempts, random));
+    pipeline_defer(w->shared->pipeline, w->later, w->n_later, wait_ms_after(w, attempts));
 }
 
 /* The lanes go on; then whoever wants to be told is told, and the offsets are settled. */

@@ -20,13 +20,13 @@ def test_books_add_up_on_the_page_and_in_the_log(stack, make):
     def total(outcome):
         return worker.metric("idemsink_partition_records_total", topic=topic, outcome=outcome)
 
-    assert total("consumed") == 512
+    assert worker.metric("idemsink_partition_consumed_total", topic=topic) == 512
     assert [total(o) for o in ("inserted", "duplicate", "dead_letter", "skipped", "late", "dropped")] == [400, 100, 7, 5, 0, 0]
     assert worker.metric("idemsink_records_total", outcome="inserted") == 400
     assert worker.metric("idemsink_dead_letters_total", reason="json_syntax") == 7
     assert worker.metric("idemsink_lag_records", topic=topic) == 0
     assert worker.metric("idemsink_open_records", topic=topic) == 0
-    assert worker.metric("idemsink_committed_offset", topic=topic) == 512
+    assert worker.metric("idemsink_committed_offset", topic=topic) == 512 == worker.metric("idemsink_watermark_offset", topic=topic)
     assert any(key.startswith("idemsink_build_info{") for key in metrics)
     assert worker.get("/healthz")[0] == 200
     assert worker.get("/nothing")[0] == 404

@@ -59,8 +59,8 @@ def test_cooperative_members_keep_what_they_do_not_give(stack, make):
         second = setup.start()
         wait_until(lambda: second.ready() and partitions_of(second) == 2 and partitions_of(first) == 2, 30, "two each")
         progress(watch, feed)
-        assert first.metric("idemsink_rebalances_total", type="revoked") == 2
-        assert first.metric("idemsink_rebalances_total", type="assigned") == 4
+        assert first.metric("idemsink_partition_moves_total", type="revoked") == 2
+        assert first.metric("idemsink_partition_moves_total", type="assigned") == 4
         assert second.terminate() == 0
         wait_until(lambda: partitions_of(first) == 4, 30, "all four back")
         progress(watch, feed)

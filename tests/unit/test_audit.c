@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -105,6 +106,44 @@ static void lanes_race(void **state)
     }
 }
 
+/* Each delivery's content differs (source_fields), and every key comes by two lanes. */
+static void two_contents_of_every_key(void **state)
+{
+    enum { KEYS = 50000 };
+    struct audit *a = audit_new((size_t)1 << 30);
+    char text[32];
+
+    (void)state;
+    for (int lane = 1; lane <= 2; lane++) {
+        for (int i = 0; i < KEYS; i++) {
+            (void)snprintf(text, sizeof text, "%d of %d", i, lane);
+            assert_true(expect(a, (uint64_t)lane, i, text, i));
+        }
+    }
+    for (int i = 0; i < KEYS; i++) {
+        (void)snprintf(text, sizeof text, "%d of %d", i, 1 + i % 2);
+        assert_int_equal(stored(a, i, text), AUDIT_RIGHT);
+    }
+    struct audit_books b = audit_finish(a, 0, NULL, NULL);
+    assert_int_equal(b.distinct, KEYS);
+    assert_int_equal(b.right, KEYS);
+    assert_int_equal(b.missing, 0);
+    audit_free(a);
+}
+
+/* The first of its lane was refused by the server (a validator), so the second was stored. */
+static void behind_a_dead_letter(void **state)
+{
+    struct audit *a = audit_new(1 << 20);
+
+    (void)state;
+    assert_true(expect(a, 1, 1, "refused", 1));
+    assert_true(expect(a, 1, 1, "second", 2));
+    dead(a, 1);
+    assert_int_equal(stored(a, 1, "second"), AUDIT_RIGHT);
+    audit_free(a);
+}
+
 static void grows_and_says_when_full(void **state)
 {
     struct audit *a = audit_new((size_t)12 * 1024 * AUDIT_ENTRY_BYTES);
@@ -113,8 +152,7 @@ static void grows_and_says_when_full(void **state)
     (void)state;
     while (expect(a, 1, n, "x", n))
         n++;
-    assert_int_equal(
-        n, 6 * 1024); /* three quarters of the 8192 slots that fit beside the 4096 before them */
+    assert_int_equal(n, 6 * 1024 - 1); /* three quarters of 8192 slots; one is kept in reserve */
     assert_int_equal(e.kind, ERR_CONFIG);
     for (int i = 0; i < n; i++)
         assert_int_equal(stored(a, i, "x"), AUDIT_RIGHT);
@@ -124,10 +162,9 @@ static void grows_and_says_when_full(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(balanced_books),
-        cmocka_unit_test(every_kind_of_fault),
-        cmocka_unit_test(lanes_race),
-        cmocka_unit_test(grows_and_says_when_full),
+        cmocka_unit_test(balanced_books),       cmocka_unit_test(every_kind_of_fault),
+        cmocka_unit_test(lanes_race),           cmocka_unit_test(two_contents_of_every_key),
+        cmocka_unit_test(behind_a_dead_letter), cmocka_unit_test(grows_and_says_when_full),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ static void defaults(void **state)
     assert_int_equal(c->mongo.write_timeout_ms, 5000);
     assert_string_equal(c->redis.uri, "");
     assert_int_equal(c->redis.timeout_ms, 2000);
-    assert_int_equal(c->redis.max_pending, 10000);
+    assert_int_equal(c->redis.max_pending, 100000);
     assert_int_equal(c->redis.before_commit_limit_ms, 0);
     assert_string_equal(c->redis.instance_id, "");
     assert_int_equal(c->worker.threads, 4);
