@@ -43,6 +43,7 @@ struct verify {
     size_t n_names;
     struct places bad;       /* records that can't be stored, in reading order until sorted */
     struct places valueless; /* dead letters whose value was dropped: their dedup key is unknown */
+    struct buf listed;       /* --dead-letters with --json: the list's entries */
     uint64_t skipped, dead_letters, dead_missing, keyless;
     bool dead_letters_are_kept;
     uint32_t route;             /* whose collection is being scanned */
@@ -242,6 +243,22 @@ static void dead_record(struct verify *v, const struct record *dead, uint32_t sl
     record_free(r);
 }
 
+static void list_dead_letter(struct verify *v, uint32_t slot, int64_t offset, struct slice reason)
+{
+    const struct partition_name *from = &v->names[slot];
+    struct buf *out = &v->listed;
+
+    if (!v->args->json) {
+        printf("dead letter  %s/%d@%" PRId64 " %.*s\n", from->topic, (int)from->partition, offset,
+               (int)reason.len, (const char *)reason.ptr);
+        return;
+    }
+    buf_printf(out, "%s{\"topic\":\"%s\",\"partition\":%d,\"offset\":%" PRId64 ",\"reason\":\"",
+               out->len > 0 ? "," : "", from->topic, (int)from->partition, offset);
+    buf_add_json(out, reason.ptr, reason.len);
+    buf_add_text(out, "\"}");
+}
+
 static bool dead_letter(struct verify *v, struct record *r, struct err *e)
 {
     struct slice topic, reason = {0};
@@ -257,8 +274,7 @@ static bool dead_letter(struct verify *v, struct record *r, struct err *e)
     v->dead_letters++;
     if (v->args->dead_letters) {
         (void)record_header(r, "idemsink.reason", &reason);
-        printf("dead letter  %s/%d@%" PRId64 " %.*s\n", v->names[slot].topic, (int)partition,
-               offset, (int)reason.len, (const char *)reason.ptr);
+        list_dead_letter(v, slot, offset, reason);
     }
     bad = places_find(&v->bad, slot, offset);
     if (bad)
@@ -372,6 +388,8 @@ static bool print_books(struct verify *v)
 
     if (v->args->json) {
         fputs("{", stdout);
+        if (v->args->dead_letters)
+            printf("\"dead_letter_list\":[%s],", buf_text(&v->listed));
         for (size_t i = 0; i < n; i++)
             printf("\"%s\":%" PRIu64 ",", rows[i].name, rows[i].value);
         printf("\"balanced\":%s}\n", balanced ? "true" : "false");
@@ -423,6 +441,7 @@ static void verify_close(struct verify *v)
     mem_free(v->names);
     mem_free(v->bad.items);
     mem_free(v->valueless.items);
+    buf_clear(&v->listed);
     config_free(v->config);
 }
 
