@@ -455,6 +455,8 @@ static bool conf_new(struct kafka_source *s, const struct kafka_prefetch *prefet
         {.name = "session.timeout.ms", .value = fixed_member ? "45000" : "15000"},
         {.name = "fetch.wait.max.ms", .value = "100"},
         {.name = "fetch.error.backoff.ms", .value = "100"},
+        /* 10 s else: a broker that restarts within the session would find us gone. */
+        {.name = "reconnect.backoff.max.ms", .value = "1000"},
         {.name = "topic.metadata.refresh.interval.ms", .value = "60000"},
         {.name = "socket.nagle.disable", .value = "true"},
         {.name = "log.connection.close", .value = "false"},

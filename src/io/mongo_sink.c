@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "core/plan.h"
 #include "io/mongo_private.h"
@@ -8,6 +9,7 @@
 /* One wire command answers each command of the plan: below maxMessageSizeBytes (48,000,000) with
  * room. */
 enum { COMMAND_BYTES_MAX = 32 << 20 };
+enum { SAY_AGAIN_MS = 10000 };
 
 struct session {
     struct mongo *m;
@@ -123,6 +125,22 @@ static bool fill_bulk(struct session *s, mongoc_bulk_operation_t *bulk,
     return true;
 }
 
+/* Outcomes carry no text of a server that did not answer; the operator wants it, once. */
+static void say_no_answer(enum call_fault fault, const bson_error_t *be)
+{
+    static struct log_limit limit;
+    int64_t held_back;
+    struct err e;
+
+    if (fault != CALL_NETWORK && fault != CALL_SELECTION && fault != CALL_AUTH)
+        return;
+    if (!log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
+        return;
+    (void)mongo_fail(&e, "bulk write", be);
+    log_warn("MongoDB does not answer, trying on", LOG_TEXT("error", e.text),
+             LOG_INT("held_back", held_back));
+}
+
 static void run_write(struct session *s, mongoc_collection_t *collection,
                       const struct plan_command *c)
 {
@@ -141,6 +159,7 @@ static void run_write(struct session *s, mongoc_collection_t *collection,
         call.fault = mongo_fault(&be);
         call.code = (int)be.code;
         call.message = be.message;
+        say_no_answer(call.fault, &be);
     }
     plan_reply(s->plan, &call, &reply);
     bson_destroy(&reply);
