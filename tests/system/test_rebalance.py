@@ -30,11 +30,12 @@ def test_members_come_and_go(stack, make, seed, strategy):
     members = [setup.start().wait_ready()]
     with watching(setup, feed) as watch, feeding(feed, events=100, poison=1):
         progress(watch, feed)
-        for step in range(12):
+        for _ in range(9):
             choices = ["come"] * (len(members) < 3) + ["leave", "die"] * (len(members) > 1)
             what = random.choice(choices)
             if what == "come":
                 members.append(setup.start())
+                members[-1].wait_saw("listening")  # before that SIGTERM just ends it
             elif what == "leave":
                 assert members.pop(random.randrange(len(members))).terminate() == 0
             else:
@@ -64,7 +65,7 @@ def test_cooperative_members_keep_what_they_do_not_give(stack, make):
         assert second.terminate() == 0
         wait_until(lambda: partitions_of(first) == 4, 30, "all four back")
         progress(watch, feed)
-        assert first.metric("idemsink_rebalances_total", type="lost") == 0
+        assert first.metric("idemsink_partition_moves_total", type="lost") == 0
     setup.wait_settled()
     assert_settled(setup, feed)
 
@@ -114,7 +115,7 @@ def test_a_member_that_slept_through_its_session(stack, make, seed, strategy):
     for member in members:
         member.wait_ready()
     with watching(setup, feed) as watch, feeding(feed, pause=0.02, events=50, poison=1):
-        for sleeper in members * 2:
+        for sleeper in members:
             wait_until(lambda: partitions_of(sleeper) == 2, 30, "two partitions")
             progress(watch, feed)
             time.sleep(random.random() * 0.1)
@@ -126,7 +127,7 @@ def test_a_member_that_slept_through_its_session(stack, make, seed, strategy):
             wait_until(lambda: partitions_of(sleeper) == 2, 30, "the sleeper is back")
         progress(watch, feed)
     setup.wait_settled()
-    assert all(member.metric("idemsink_rebalances_total", type="lost") > 0 for member in members)
+    assert all(member.metric("idemsink_partition_moves_total", type="lost") > 0 for member in members)
     assert [member.terminate() for member in members] == [0, 0]
     assert_settled(setup, feed)
 
@@ -157,7 +158,7 @@ def test_a_member_that_ends_while_it_joins(stack, make, seed, strategy):
     setup.sections["kafka"]["properties"]["partition.assignment.strategy"] = strategy
     setup.start().wait_ready()
     with watching(setup, feed) as watch, feeding(feed, events=20):
-        for _ in range(8):
+        for _ in range(6):
             joining = setup.start()
             joining.wait_saw("started")
             time.sleep(random.random() * 0.6)
