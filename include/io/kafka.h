@@ -31,7 +31,9 @@ const char *kafka_library_version(void);
  * Makes the consumer and subscribes. config outlives the source; *events is copied. Asks the
  * brokers for the number of partitions first (at most 3 s: the prefetch of each partition is its
  * share of half of worker.max_bytes); brokers that can't be reached are no error, poll() keeps
- * trying. False: ERR_CONFIG, with librdkafka's own words about a property it doesn't take.
+ * trying. False: ERR_CONFIG, with librdkafka's own words about a property it doesn't take; ERR_AUTH
+ * when the brokers refuse the credentials now (later that is only logged, and a problem of the
+ * health).
  */
 bool kafka_source_new(const struct config *config, const struct source_events *events,
                       struct source *out, struct err *e) MUST_CHECK;
@@ -43,10 +45,12 @@ void kafka_source_free(struct source *source);
 
 /* For /readyz and the log. Any thread. */
 struct kafka_health {
-    bool joined;       /* in the group: an assignment is known, an empty one too */
-    size_t assigned;   /* partitions */
-    char problem[256]; /* what an operator has to change (rights, a missing topic); "" when nothing
-                        */
+    bool joined;     /* in the group: an assignment is known, an empty one too */
+    size_t assigned; /* partitions */
+    /* What an operator has to change (rights, a missing topic); "" when nothing. Gone with the next
+     * record or accepted commit, with an assignment, or 60 s after it was last met. librdkafka
+     * tells of a partition that it may not read once, not at every try. */
+    char problem[256];
 };
 void kafka_source_health(const struct source *source, struct kafka_health *out);
 
@@ -59,8 +63,8 @@ void kafka_source_health(const struct source *source, struct kafka_health *out);
  * A dead letter is the record as it was (key, value, headers, timestamp) with the headers of
  * docs/dead-letters.md. If the brokers refuse it for its size it goes again without its value and
  * with idemsink.value = "dropped: too large, N bytes"; if that is too large too, without its
- * headers (idemsink.headers) and key (idemsink.key). If they refuse its timestamp it goes with the
- * time of sending and idemsink.timestamp = the original one in ms.
+ * headers (idemsink.headers) and key (idemsink.key). If they refuse its timestamp, or it is not
+ * above 0, it goes with the time of sending and idemsink.timestamp = the original one in ms.
  */
 bool kafka_deadletter_new(const struct config *config, struct deadletter *out,
                           struct err *e) MUST_CHECK;

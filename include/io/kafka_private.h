@@ -15,12 +15,12 @@
 
 struct kafka_setting {
     const char *name, *value;
-    const char *why; /* for the operator whose property it replaces */
 };
 
 /*
- * defaults, then the operator's kafka.properties, then what must be (with a message when it
- * replaces a property). Lists end with a nameless one. Logs go to our log.
+ * defaults, then the operator's kafka.properties, then what must be. A property that must not be
+ * theirs was refused by core/config_check.c already. Lists end with a nameless one. Logs go to our
+ * log.
  */
 bool kafka_conf_build(const struct config *config, const struct kafka_setting *defaults,
                       const struct kafka_setting *musts, rd_kafka_conf_t **out, struct err *e);
@@ -28,10 +28,21 @@ bool kafka_conf_build(const struct config *config, const struct kafka_setting *d
 /* rd_kafka_new() that takes conf in every outcome. */
 rd_kafka_t *kafka_handle_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, struct err *e);
 
-/* A short-lived handle for questions to the brokers. */
-rd_kafka_t *kafka_admin_handle(const struct config *config, struct err *e);
+/*
+ * A short-lived handle for questions to the brokers, and the refusal of our credentials that it
+ * meets: librdkafka tells of that in its error callback and tries on, and the question ends as one
+ * that nobody answered. *refusal outlives the handle.
+ */
+rd_kafka_t *kafka_admin_handle(const struct config *config, struct err *refusal, struct err *e);
 
-/* NULL: the operator did not write it. */
+/* Keeps the first one that is ERR_AUTH. */
+void kafka_refusal_keep(struct err *refusal, rd_kafka_resp_err_t err, const char *reason);
+
+/* After a question has failed with *e: when it was for a refusal, that is the error. Runs the
+ * handle's callbacks. Returns false. */
+bool kafka_refused(rd_kafka_t *rk, const struct err *refusal, struct err *e);
+
+/* NULL: the operator did not write it. The name must have no other in librdkafka. */
 const char *kafka_property(const struct config *config, const char *name);
 
 enum err_kind kafka_error_kind(rd_kafka_resp_err_t code);
@@ -108,6 +119,7 @@ struct kafka_source {
     struct kafka_slot **slots;  /* lock; grows, never shrinks; the slots themselves stay in place */
     size_t n_slots;             /* lock */
     struct kafka_health health; /* lock */
+    int64_t problem_at_ms;      /* lock; when health.problem was last met */
 
     int wake_fd; /* an eventfd: something may have come */
     _Atomic bool woken, main_ready, reply_ready;
@@ -135,6 +147,7 @@ struct kafka_source {
 
     int64_t close_until_ms; /* 0: not closing */
     bool closed, failed, ever_assigned;
+    bool troubled; /* health.problem may be set */
     struct err failure;
     struct log_limit limits[LIMIT_COUNT];
 };
@@ -159,6 +172,10 @@ void kafka_on_consumer_error(struct kafka_source *s, const struct kafka_slot *sl
                              const rd_kafka_message_t *m);
 /* Everything still assigned is taken away, as lost. */
 void kafka_group_lose_all(struct kafka_source *s);
+/* A record came, or a commit was accepted: what was wrong is over. Intake. */
+void kafka_health_clear(struct kafka_source *s);
+/* kafka_source_health() at this monotonic time. Any thread. */
+void kafka_health_at(struct kafka_source *s, int64_t now_ms, struct kafka_health *out);
 
 /* kafka_commit.c */
 bool kafka_commit(void *self, const struct commit_point *points, size_t n, int wait_ms, bool *sent,

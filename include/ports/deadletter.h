@@ -9,10 +9,16 @@
 
 struct deadletter_ops {
     /*
-     * Sends the n records (each with its rejection) and returns when the fate of each is known,
-     * which is bounded by the producer's message time-out. ok[i]: acknowledged by all in-sync
-     * replicas. Any worker thread, several at once. When some are not ok, *e says why (the first
-     * reason) and the result is false; these may be sent again later.
+     * Sends the n records (each with its rejection) and returns when the fate of each is known.
+     * ok[i]: acknowledged by all in-sync replicas. Any worker thread, several at once. When some
+     * are not ok, *e says why (the first reason) and the result is false; these may be sent again
+     * later.
+     *
+     * Takes one message time-out of the producer at most when the brokers take or refuse nothing.
+     * What they refuse for its size or timestamp goes again alone, up to four times, one record
+     * after the other, each within a message time-out of its own; the first that times out ends
+     * that, and the rest are not ok. So when the brokers go away in the middle it takes two message
+     * time-outs and what was answered in between.
      */
     bool (*send)(void *self, struct record *const *records, size_t n, bool *ok, struct err *e);
 };

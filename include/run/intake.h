@@ -3,7 +3,9 @@
  * and answers for the partitions that come and go.
  *
  * It never waits for the database, for Redis or for a worker, except for a
- * bounded time inside a revoke and at the end.
+ * bounded time inside a revoke and at the end. The source may ask the brokers
+ * at an assignment (5 s at most), and with --until-end whether the group is
+ * through (1 s at most, now and then).
  */
 #ifndef IDEMSINK_RUN_INTAKE_H
 #define IDEMSINK_RUN_INTAKE_H

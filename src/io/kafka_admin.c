@@ -186,13 +186,14 @@ void kafka_topics_clear(struct kafka_topics *t)
 bool kafka_describe(const struct config *config, int wait_ms, struct kafka_topics *out,
                     struct err *e)
 {
-    rd_kafka_t *rk = kafka_admin_handle(config, e);
+    struct err refusal;
+    rd_kafka_t *rk = kafka_admin_handle(config, &refusal, e);
     bool ok;
 
     *out = (struct kafka_topics){0};
     if (rk == NULL)
         return false;
-    ok = kafka_topics_list(rk, config, wait_ms, out, e);
+    ok = kafka_topics_list(rk, config, wait_ms, out, e) || kafka_refused(rk, &refusal, e);
     rd_kafka_destroy(rk);
     return ok;
 }
@@ -256,13 +257,14 @@ out:
 bool kafka_topic_create_if_missing(const struct config *config, const char *topic, int partitions,
                                    int wait_ms, bool *made, struct err *e)
 {
-    rd_kafka_t *rk = kafka_admin_handle(config, e);
+    struct err refusal;
+    rd_kafka_t *rk = kafka_admin_handle(config, &refusal, e);
     bool ok;
 
     *made = false;
     if (rk == NULL)
         return false;
-    ok = create(rk, topic, partitions, wait_ms, made, e);
+    ok = create(rk, topic, partitions, wait_ms, made, e) || kafka_refused(rk, &refusal, e);
     rd_kafka_destroy(rk);
     return ok;
 }

@@ -98,6 +98,8 @@ static bool take_answer(struct kafka_source *s, int wait_ms)
     if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_OFFSET_COMMIT && s->in_flight) {
         s->in_flight = false;
         s->flight_ok = all_ok(event, &s->flight_err);
+        if (s->flight_ok)
+            kafka_health_clear(s);
         s->n_flight = still_ours(s);
     }
     rd_kafka_event_destroy(event);

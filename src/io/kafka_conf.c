@@ -10,30 +10,10 @@ const char *kafka_library_version(void)
     return rd_kafka_version_str();
 }
 
-/* librdkafka's other names for the same property. */
-static const char *const aliases[][2] = {
-    {"bootstrap.servers", "metadata.broker.list"},
-    {"fetch.message.max.bytes", "max.partition.fetch.bytes"},
-    {"acks", "request.required.acks"},
-    {"message.timeout.ms", "delivery.timeout.ms"},
-    {"linger.ms", "queue.buffering.max.ms"},
-};
-
-static bool same_property(const char *a, const char *b)
-{
-    if (strcmp(a, b) == 0)
-        return true;
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if ((strcmp(a, aliases[i][0]) == 0 && strcmp(b, aliases[i][1]) == 0) ||
-            (strcmp(b, aliases[i][0]) == 0 && strcmp(a, aliases[i][1]) == 0))
-            return true;
-    return false;
-}
-
 const char *kafka_property(const struct config *config, const char *name)
 {
     for (size_t i = 0; i < config->kafka.properties.n; i++)
-        if (same_property(config->kafka.properties.items[i].name, name))
+        if (strcmp(config->kafka.properties.items[i].name, name) == 0)
             return config->kafka.properties.items[i].value;
     return NULL;
 }
@@ -96,15 +76,9 @@ static bool apply(rd_kafka_conf_t *conf, const struct config *config,
 
     if (!set(conf, "bootstrap.servers", config->kafka.brokers, "kafka.brokers", e))
         return false;
-    for (const struct kafka_setting *m = musts; m->name != NULL; m++) {
-        const char *theirs = kafka_property(config, m->name);
-
-        if (theirs != NULL && strcmp(theirs, m->value) != 0)
-            log_warn("kafka property replaced", LOG_TEXT("property", m->name),
-                     LOG_TEXT("by", m->value), LOG_TEXT("why", m->why));
+    for (const struct kafka_setting *m = musts; m->name != NULL; m++)
         if (!set(conf, m->name, m->value, key_behind(m->name), e))
             return false;
-    }
     return true;
 }
 
@@ -118,9 +92,6 @@ bool kafka_conf_build(const struct config *config, const struct kafka_setting *d
         rd_kafka_conf_destroy(conf);
         return false;
     }
-    if (kafka_property(config, "bootstrap.servers") != NULL)
-        log_warn("kafka property replaced", LOG_TEXT("property", "bootstrap.servers"),
-                 LOG_TEXT("why", "the brokers are those of kafka.brokers"));
     *out = conf;
     return true;
 }
@@ -146,16 +117,40 @@ rd_kafka_t *kafka_handle_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, struct
     return rk;
 }
 
-rd_kafka_t *kafka_admin_handle(const struct config *config, struct err *e)
+/* --- questions to the brokers -------------------------------------------------------------- */
+
+static void on_admin_error(rd_kafka_t *rk, int err, const char *reason, void *opaque)
+{
+    (void)rk;
+    kafka_refusal_keep(opaque, (rd_kafka_resp_err_t)err, reason);
+}
+
+rd_kafka_t *kafka_admin_handle(const struct config *config, struct err *refusal, struct err *e)
 {
     static const struct kafka_setting none[] = {{0}};
-    static const struct kafka_setting musts[] = {
-        {"statistics.interval.ms", "0", "this connection only asks questions"}, {0}};
+    static const struct kafka_setting musts[] = {{"statistics.interval.ms", "0"}, {0}};
     rd_kafka_conf_t *conf;
 
+    *refusal = (struct err){0};
     if (!kafka_conf_build(config, none, musts, &conf, e))
         return NULL;
+    rd_kafka_conf_set_opaque(conf, refusal);
+    rd_kafka_conf_set_error_cb(conf, on_admin_error);
     return kafka_handle_new(RD_KAFKA_PRODUCER, conf, e);
+}
+
+void kafka_refusal_keep(struct err *refusal, rd_kafka_resp_err_t err, const char *reason)
+{
+    if (refusal->kind == ERR_NONE && kafka_error_kind(err) == ERR_AUTH)
+        err_set(refusal, ERR_AUTH, err, "kafka refuses the credentials: %s", reason);
+}
+
+bool kafka_refused(rd_kafka_t *rk, const struct err *refusal, struct err *e)
+{
+    rd_kafka_poll(rk, 0);
+    if (refusal->kind == ERR_AUTH && e->kind == ERR_TRANSIENT)
+        *e = *refusal;
+    return false;
 }
 
 enum err_kind kafka_error_kind(rd_kafka_resp_err_t code)

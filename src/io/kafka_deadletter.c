@@ -68,17 +68,12 @@ static rd_kafka_t *handle_new(struct kafka_deadletter *d, struct err *e)
         {0},
     };
     static const struct kafka_setting musts[] = {
-        {"acks", "all", "a dead letter is settled when all in-sync replicas have it"},
-        {"enable.idempotence", "true", "a dead letter is written once"},
+        {"acks", "all"},
+        {"enable.idempotence", "true"},
         {0},
     };
     rd_kafka_conf_t *conf;
 
-    if (kafka_property(d->config, "transactional.id") != NULL) {
-        err_set(e, ERR_CONFIG, 0,
-                "kafka.properties.\"transactional.id\": dead letters are not sent in transactions");
-        return NULL;
-    }
     if (!kafka_conf_build(d->config, defaults, musts, &conf, e))
         return NULL;
     rd_kafka_conf_set_opaque(conf, d);
@@ -181,6 +176,12 @@ static size_t add_theirs(rd_kafka_headers_t *list, const struct record *r, bool 
     return bytes;
 }
 
+/* Its timestamp, if it has one. 0 is librdkafka's word for now. */
+static bool time_can_be_sent(const struct record *r)
+{
+    return r->timestamp_type == RECORD_TIMESTAMP_NONE || r->timestamp_ms > 0;
+}
+
 static rd_kafka_headers_t *headers_of(const struct kafka_deadletter *d, const struct record *r,
                                       const struct shape *shape)
 {
@@ -206,7 +207,7 @@ static rd_kafka_headers_t *headers_of(const struct kafka_deadletter *d, const st
         add_dropped(list, "headers", theirs);
         add_dropped(list, "key", r->key.len);
     }
-    if (shape->without_time)
+    if (shape->without_time || !time_can_be_sent(r))
         add_number(list, "timestamp", r->timestamp_ms);
     return list;
 }
@@ -225,9 +226,10 @@ static void produce(struct kafka_deadletter *d, rd_kafka_t *rk, const struct rec
             {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = d->config->dead_letter.topic},
             {.vtype = RD_KAFKA_VTYPE_KEY, .u.mem = {(void *)(uintptr_t)key.ptr, key.len}},
             {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {(void *)(uintptr_t)value.ptr, value.len}},
-            /* 0 is librdkafka's word for now. */
             {.vtype = RD_KAFKA_VTYPE_TIMESTAMP,
-             .u.i64 = shape->without_time || r->timestamp_ms < 0 ? 0 : r->timestamp_ms},
+             .u.i64 = shape->without_time || !time_can_be_sent(r) || r->timestamp_ms < 0
+                          ? 0
+                          : r->timestamp_ms},
             {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers_of(d, r, shape)},
             {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
             {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = report},
@@ -320,6 +322,7 @@ static bool deadletter_send(void *self, struct record *const *records, size_t n,
     rd_kafka_t *rk;
     _Atomic size_t left = n;
     struct report *reports;
+    bool away = false;
 
     memset(ok, 0, n * sizeof *ok);
     if (n == 0)
@@ -337,8 +340,13 @@ static bool deadletter_send(void *self, struct record *const *records, size_t n,
     for (size_t i = 0; i < n; i++) {
         rd_kafka_resp_err_t err = reports[i].err;
 
-        if (wants_rescue(err))
+        if (wants_rescue(err) && away) {
+            /* Each of up to n rescues would take as long as this one did. */
+            err = RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
+        } else if (wants_rescue(err)) {
             err = rescue(d, rk, records[i]);
+            away = err == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT;
+        }
         ok[i] = err == RD_KAFKA_RESP_ERR_NO_ERROR;
         if (!ok[i] && first == RD_KAFKA_RESP_ERR_NO_ERROR)
             first = err;

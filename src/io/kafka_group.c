@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "io/kafka_private.h"
 
-enum { COMMITTED_WAIT_MS = 5000, SAY_AGAIN_MS = 30000 };
+enum { COMMITTED_WAIT_MS = 5000, SAY_AGAIN_MS = 30000, PROBLEM_MS = 60000 };
 
 static void health_set(struct kafka_source *s, bool joined)
 {
@@ -22,6 +22,28 @@ static void health_problem(struct kafka_source *s, const char *what, const char 
 {
     pthread_mutex_lock(&s->lock);
     (void)snprintf(s->health.problem, sizeof s->health.problem, "%s: %s", what, text);
+    s->problem_at_ms = clock_mono_ms();
+    pthread_mutex_unlock(&s->lock);
+    s->troubled = true;
+}
+
+void kafka_health_clear(struct kafka_source *s)
+{
+    if (!s->troubled)
+        return;
+    s->troubled = false;
+    pthread_mutex_lock(&s->lock);
+    s->health.problem[0] = '\0';
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* librdkafka does not say when an error is over, so one that is not met again grows old. */
+void kafka_health_at(struct kafka_source *s, int64_t now_ms, struct kafka_health *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->health;
+    if (now_ms - s->problem_at_ms >= PROBLEM_MS)
+        out->problem[0] = '\0';
     pthread_mutex_unlock(&s->lock);
 }
 

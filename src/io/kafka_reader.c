@@ -29,24 +29,17 @@ struct kafka_reader {
     struct kafka_topics found; /* owns the names */
     struct kafka_scratch scratch;
     unsigned since_poll;
-    bool failed;
-    struct err failure;
+    struct err failure; /* kind ERR_NONE: none */
 };
 
 static void on_error(rd_kafka_t *rk, int err, const char *reason, void *opaque)
 {
     struct kafka_reader *r = opaque;
-    enum err_kind kind = kafka_error_kind((rd_kafka_resp_err_t)err);
 
     (void)rk;
-    if (r->failed)
-        return;
-    if (kind == ERR_AUTH) {
-        err_set(&r->failure, kind, err, "kafka: %s", reason);
-        r->failed = true;
-        return;
-    }
-    log_warn("kafka error, trying on", LOG_TEXT("why", reason));
+    kafka_refusal_keep(&r->failure, (rd_kafka_resp_err_t)err, reason);
+    if (r->failure.kind == ERR_NONE)
+        log_warn("kafka error, trying on", LOG_TEXT("why", reason));
 }
 
 static bool open_handle(struct kafka_reader *r, int partitions, struct err *e)
@@ -67,11 +60,11 @@ static bool open_handle(struct kafka_reader *r, int partitions, struct err *e)
         {0},
     };
     static const struct kafka_setting musts[] = {
-        {"group.id", "", "reading whole topics takes no group"},
-        {"auto.offset.reset", "earliest", "whole topics are read"},
-        {"enable.partition.eof", "true", "it ends the reading"},
-        {"isolation.level", "read_committed", "records of aborted transactions never happened"},
-        {"enable.auto.commit", "false", "reading whole topics commits nothing"},
+        {"group.id", ""},
+        {"auto.offset.reset", "earliest"},
+        {"enable.partition.eof", "true"}, /* ends the reading */
+        {"isolation.level", "read_committed"},
+        {"enable.auto.commit", "false"},
         {0},
     };
     rd_kafka_conf_t *conf;
@@ -91,7 +84,8 @@ static bool open_handle(struct kafka_reader *r, int partitions, struct err *e)
 static bool select_topics(struct kafka_reader *r, const char *const *topics, size_t n, int wait_ms,
                           struct err *e)
 {
-    rd_kafka_t *rk = kafka_admin_handle(r->config, e);
+    struct err refusal;
+    rd_kafka_t *rk = kafka_admin_handle(r->config, &refusal, e);
     bool ok;
 
     if (rk == NULL)
@@ -103,6 +97,7 @@ static bool select_topics(struct kafka_reader *r, const char *const *topics, siz
     } else {
         ok = kafka_topics_named(rk, r->config, topics, n, wait_ms, &r->found, e);
     }
+    ok = ok || kafka_refused(rk, &refusal, e);
     rd_kafka_destroy(rk);
     return ok;
 }
@@ -152,7 +147,7 @@ static bool start(struct kafka_reader *r, int wait_ms, struct err *e)
             *part = (struct part){
                 .rkt = rkt, .topic = topic->name, .partition = p, .route = topic->route};
             if (!start_part(r, part, wait_ms, e))
-                return false;
+                return kafka_refused(r->rk, &r->failure, e);
         }
     }
     return true;
@@ -221,13 +216,11 @@ static struct record *take(struct kafka_reader *r, const rd_kafka_message_t *m)
     if (m->err != RD_KAFKA_RESP_ERR_NO_ERROR && m->err != RD_KAFKA_RESP_ERR__PARTITION_EOF) {
         enum err_kind kind = kafka_error_kind(m->err);
 
-        if (kind == ERR_AUTH || kind == ERR_CONFIG) {
+        if (kind == ERR_AUTH || kind == ERR_CONFIG)
             err_set(&r->failure, kind, m->err, "kafka: can't read %s: %s",
                     p != NULL ? p->topic : "a topic", rd_kafka_message_errstr(m));
-            r->failed = true;
-        } else {
+        else
             log_warn("kafka error, trying on", LOG_TEXT("why", rd_kafka_message_errstr(m)));
-        }
         return NULL;
     }
     if (p == NULL || !p->reading)
@@ -251,7 +244,7 @@ enum kafka_read kafka_reader_next(struct kafka_reader *r, int wait_ms, struct re
 
     *out = NULL;
     for (;;) {
-        if (r->failed) {
+        if (r->failure.kind != ERR_NONE) {
             *e = r->failure;
             return KAFKA_READ_ERROR;
         }
@@ -266,7 +259,7 @@ enum kafka_read kafka_reader_next(struct kafka_reader *r, int wait_ms, struct re
         rd_kafka_message_t *m = rd_kafka_consume_queue(r->queue, left_ms > 0 ? (int)left_ms : 0);
         if (m == NULL) {
             rd_kafka_poll(r->rk, 0);
-            if (!r->failed && left_ms <= 0)
+            if (r->failure.kind == ERR_NONE && left_ms <= 0)
                 return KAFKA_READ_NOTHING;
             continue;
         }

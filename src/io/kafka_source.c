@@ -198,7 +198,10 @@ static int64_t source_slot_end(void *self, uint32_t number)
 
 /* --- reading ------------------------------------------------------------------------------- */
 
-/* The first record of an assignment: is it where the group had stopped? */
+/* The first record of an assignment: is it where the group had stopped? The low watermark is what
+ * librdkafka has from the fetch that brought the record; asking the broker would hold the intake
+ * up.
+ */
 static void note_first(struct kafka_source *s, const struct kafka_slot *slot, int64_t offset)
 {
     int64_t low, high;
@@ -209,8 +212,8 @@ static void note_first(struct kafka_source *s, const struct kafka_slot *slot, in
         log_warn("the log was truncated or the topic made anew", LOG_TEXT("topic", slot->topic),
                  LOG_INT("partition", slot->partition), LOG_INT("committed", slot->start),
                  LOG_INT("offset", offset));
-    else if (rd_kafka_query_watermark_offsets(s->rk, slot->topic, slot->partition, &low, &high,
-                                              1000) == RD_KAFKA_RESP_ERR_NO_ERROR &&
+    else if (rd_kafka_get_watermark_offsets(s->rk, slot->topic, slot->partition, &low, &high) ==
+                 RD_KAFKA_RESP_ERR_NO_ERROR &&
              low > slot->start)
         log_warn("records were deleted by retention before they were read",
                  LOG_TEXT("topic", slot->topic), LOG_INT("partition", slot->partition),
@@ -255,6 +258,7 @@ static struct record *record_of(struct kafka_source *s, struct kafka_slot *slot,
     if (slot->last < 0)
         note_first(s, slot, m->offset);
     slot->last = m->offset;
+    kafka_health_clear(s);
     r = kafka_record_new(m, slot->topic, slot->number, &s->scratch);
     r->route = (uint32_t)slot->route;
     return r;
@@ -400,6 +404,7 @@ static const struct source_ops ops = {
     .close = source_close,
 };
 
+/* -1: not to be started, *e. Credentials that are refused at the start are wrong ones. */
 static int partitions_now(const struct config *config, struct err *e)
 {
     struct kafka_topics topics = {0};
@@ -407,7 +412,7 @@ static int partitions_now(const struct config *config, struct err *e)
     int n = 0;
 
     if (!kafka_describe(config, ASK_PARTITIONS_MS, &topics, &asked)) {
-        if (asked.kind == ERR_CONFIG) {
+        if (asked.kind == ERR_CONFIG || asked.kind == ERR_AUTH) {
             *e = asked;
             return -1;
         }
@@ -421,30 +426,12 @@ static int partitions_now(const struct config *config, struct err *e)
     return n > 0 ? n : PARTITIONS_GUESSED;
 }
 
-/* A drain at revoke must fit into the time that the group grants between two polls. */
-static bool check_times(const struct config *config, const rd_kafka_conf_t *conf, struct err *e)
-{
-    char text[32] = "";
-    size_t len = sizeof text;
-
-    if (rd_kafka_conf_get(conf, "max.poll.interval.ms", text, &len) != RD_KAFKA_CONF_OK)
-        return true;
-    if (strtol(text, NULL, 10) > config->worker.drain_timeout_ms)
-        return true;
-    return err_set(e, ERR_CONFIG, 0,
-                   "kafka.properties.\"max.poll.interval.ms\": %s is not above "
-                   "worker.drain_timeout (%lld ms): "
-                   "a drain would cost the group membership",
-                   text, (long long)config->worker.drain_timeout_ms);
-}
-
 static bool conf_new(struct kafka_source *s, const struct kafka_prefetch *prefetch,
                      rd_kafka_conf_t **out, struct err *e)
 {
     const struct config *c = s->config;
     bool fixed_member = c->kafka.instance_id != NULL && c->kafka.instance_id[0] != '\0';
     struct buf hidden = {0};
-    const char *queue_why = "librdkafka's own commits know nothing of what is stored";
     bool ok;
 
     kafka_topics_hidden(c, &hidden);
@@ -469,14 +456,14 @@ static bool conf_new(struct kafka_source *s, const struct kafka_prefetch *prefet
         {0},
     };
     const struct kafka_setting musts[] = {
-        {"group.id", c->kafka.group, "the group is that of kafka.group"},
-        {"enable.auto.commit", "false", queue_why},
-        {"enable.auto.offset.store", "false", queue_why},
-        {"enable.partition.eof", "true", "without it transaction markers stay as lag"},
-        {"isolation.level", "read_committed", "records of aborted transactions never happened"},
-        {"topic.blacklist", buf_text(&hidden), "what a regex finds must not include dead letters"},
-        {fixed_member ? "group.instance.id" : NULL, c->kafka.instance_id,
-         "the member's name is that of kafka.instance_id"},
+        {"group.id", c->kafka.group},
+        /* librdkafka's own commits know nothing of what is stored. */
+        {"enable.auto.commit", "false"},
+        {"enable.auto.offset.store", "false"},
+        {"enable.partition.eof", "true"}, /* without it transaction markers stay as lag */
+        {"isolation.level", "read_committed"},
+        {"topic.blacklist", buf_text(&hidden)}, /* a regex must not find the dead letters */
+        {fixed_member ? "group.instance.id" : NULL, c->kafka.instance_id},
         {0},
     };
     ok = kafka_conf_build(c, defaults, musts, out, e);
@@ -512,6 +499,16 @@ static bool subscribe(struct kafka_source *s, struct err *e)
     return true;
 }
 
+static void warn_about_prefetch(const struct config *c, int partitions, int64_t bound_bytes)
+{
+    if (bound_bytes > c->worker.max_bytes / 2)
+        log_warn("so many partitions that librdkafka's prefetch may take more than its half of "
+                 "worker.max_bytes: raise worker.max_bytes to twice this bound, or give the "
+                 "process that much more memory",
+                 LOG_INT("partitions", partitions), LOG_INT("prefetch_bytes_at_most", bound_bytes),
+                 LOG_INT("max_bytes", c->worker.max_bytes));
+}
+
 static bool start(struct kafka_source *s, struct err *e)
 {
     struct kafka_prefetch prefetch;
@@ -521,12 +518,9 @@ static bool start(struct kafka_source *s, struct err *e)
     if (partitions < 0)
         return false;
     kafka_prefetch_share(s->config->worker.max_bytes / 2, partitions, &prefetch);
+    warn_about_prefetch(s->config, partitions, prefetch.bound_bytes);
     if (!conf_new(s, &prefetch, &conf, e))
         return false;
-    if (!check_times(s->config, conf, e)) {
-        rd_kafka_conf_destroy(conf);
-        return false;
-    }
     rd_kafka_conf_set_opaque(conf, s);
     rd_kafka_conf_set_rebalance_cb(conf, kafka_on_rebalance);
     rd_kafka_conf_set_error_cb(conf, kafka_on_error);
@@ -615,9 +609,5 @@ void kafka_source_free(struct source *source)
 
 void kafka_source_health(const struct source *source, struct kafka_health *out)
 {
-    struct kafka_source *s = source->self;
-
-    pthread_mutex_lock(&s->lock);
-    *out = s->health;
-    pthread_mutex_unlock(&s->lock);
+    kafka_health_at(source->self, clock_mono_ms(), out);
 }

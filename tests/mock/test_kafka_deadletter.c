@@ -311,6 +311,71 @@ static void too_large_without_value_loses_the_rest(void **state)
     bench_close(&b);
 }
 
+/* 0 would become the time of sending, and nobody would know. */
+static void a_timestamp_that_cannot_be_sent_is_kept(void **state)
+{
+    const int64_t times[] = {0, -5, -1, 1};
+    struct bench b;
+    struct err e = {0};
+    struct record *in[4], *out[4] = {0};
+    bool ok[4];
+    struct slice text;
+
+    (void)state;
+    bench_open(&b, "5000");
+    for (int i = 0; i < 4; i++) {
+        in[i] = bad("k", "v", i);
+        in[i]->timestamp_ms = times[i];
+    }
+    in[2]->timestamp_type = RECORD_TIMESTAMP_NONE;
+    assert_true(b.dead.ops->send(b.dead.self, in, 4, ok, &e));
+    assert_int_equal(read_back(&b, out, 4), 4);
+    header_is(out[0], "idemsink.timestamp", "0");
+    header_is(out[1], "idemsink.timestamp", "-5");
+    for (int i = 0; i < 3; i++)
+        assert_true(out[i]->timestamp_ms > 1600000000000);
+    for (int i = 2; i < 4; i++)
+        assert_false(record_header(out[i], "idemsink.timestamp", &text));
+    assert_int_equal(out[3]->timestamp_ms, 1);
+    for (int i = 0; i < 4; i++) {
+        record_free(in[i]);
+        record_free(out[i]);
+    }
+    bench_close(&b);
+}
+
+/* The brokers refuse the batch for its size and then take nothing: one more time-out, not one for
+ * each record. */
+static void the_first_time_out_ends_the_rescues(void **state)
+{
+    enum { N = 8, ERRORS = 1000, TIMEOUT_MS = 1500 };
+    struct bench b;
+    struct err e = {0};
+    struct record *in[N];
+    rd_kafka_resp_err_t errors[ERRORS];
+    bool ok[N];
+
+    (void)state;
+    bench_open(&b, "1500");
+    for (int i = 0; i < N; i++)
+        in[i] = bad("same key", "v", i);
+    for (int i = 0; i < ERRORS; i++)
+        errors[i] =
+            i == 0 ? RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE : RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS;
+    rd_kafka_mock_push_request_errors_array(b.mock, PRODUCE_KEY, ERRORS, errors);
+    int64_t at = clock_mono_ms();
+    assert_false(b.dead.ops->send(b.dead.self, in, N, ok, &e));
+    int64_t took = clock_mono_ms() - at;
+    print_message("send: %lld ms: %s\n", (long long)took, e.text);
+    assert_in_range(took, TIMEOUT_MS - 500, 3 * TIMEOUT_MS);
+    for (int i = 0; i < N; i++) {
+        assert_false(ok[i]);
+        record_free(in[i]);
+    }
+    assert_int_equal(e.kind, ERR_TRANSIENT);
+    bench_close(&b);
+}
+
 static void not_delivered_is_not_ok(void **state)
 {
     struct bench b;
@@ -449,11 +514,6 @@ static void no_topic_no_producer(void **state)
     assert_true(kafka_deadletter_new(&h.config, &dead, &e));
     assert_null(dead.ops);
     kafka_deadletter_free(&dead);
-
-    (void)snprintf(h.dead, sizeof h.dead, "dead");
-    help_property(&h, "transactional.id", "x");
-    assert_false(kafka_deadletter_new(&h.config, &dead, &e));
-    assert_int_equal(e.kind, ERR_CONFIG);
 }
 
 int main(void)
@@ -464,6 +524,8 @@ int main(void)
         cmocka_unit_test(the_error_is_cut),
         cmocka_unit_test(too_large_loses_its_value_alone),
         cmocka_unit_test(too_large_without_value_loses_the_rest),
+        cmocka_unit_test(a_timestamp_that_cannot_be_sent_is_kept),
+        cmocka_unit_test(the_first_time_out_ends_the_rescues),
         cmocka_unit_test(not_delivered_is_not_ok),
         cmocka_unit_test(rights_are_named),
         cmocka_unit_test(a_fatal_error_is_survived),
