@@ -48,6 +48,14 @@ const char *mongo_library_version(void); /* of the libmongoc that is loaded */
  */
 bool mongo_prove_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
 
+/*
+ * May the user that we are logged in as insert, update and find there, and createIndex when the
+ * route has ensure_index? Asks connectionStatus, whose answer is cluster-wide and needs no right.
+ * *found: what was found, for a line of text. ERR_AUTH: what is missing and how to grant it.
+ */
+bool mongo_check_rights(struct mongo *m, const struct config_route *route, const char **found,
+                        struct err *e) MUST_CHECK;
+
 /* Makes the dedup index (idemsink_dedup) and with it the collection, unless it is there. Never
  * drops or changes anything. May take as long as the collection is big. */
 bool mongo_make_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;

@@ -1,0 +1,113 @@
+"""What `check --connect` says about rights: a mongod of its own with access control, and users that may do more or less."""
+import os
+import re
+import socket
+import subprocess
+
+import pymongo
+import pytest
+from harness import Setup, wait_until
+
+
+class GuardedMongo:
+    """A replica set of one with --auth; users are made as root."""
+
+    def __init__(self, binary, directory):
+        key = directory / "key"
+        key.write_text("a key for one member of one test")
+        key.chmod(0o600)
+        (directory / "db").mkdir()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process = subprocess.Popen(
+            [binary, "--replSet", "guarded", "--keyFile", key, "--bind_ip", "127.0.0.1", "--port", str(self.port), "--dbpath",
+             directory / "db", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "16",
+             "--setParameter", "diagnosticDataCollectionEnabled=false"],
+            stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"},
+        )
+
+    def open(self):
+        # Before the first user is made the server takes these two commands from localhost.
+        with pymongo.MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=20000) as client:
+            host = f"127.0.0.1:{self.port}"
+            client.admin.command("replSetInitiate", {"_id": "guarded", "members": [{"_id": 0, "host": host}]})
+            wait_until(lambda: client.admin.command("hello")["isWritablePrimary"], 20, "a primary")
+            client.admin.command("createUser", "root", pwd="root", roles=["root"])
+        self.root = pymongo.MongoClient(self.uri("root"), serverSelectionTimeoutMS=20000)
+        return self
+
+    def uri(self, user):
+        return f"mongodb://{user}:{user}@127.0.0.1:{self.port}/?replicaSet=guarded&authSource=admin"
+
+    def user(self, name, roles=(), privileges=()):
+        roles = list(roles)
+        if privileges:
+            self.root.admin.command("createRole", f"{name}s", roles=[], privileges=[
+                {"resource": {"db": db, "collection": collection}, "actions": actions} for db, collection, actions in privileges])
+            roles.append(f"{name}s")
+        self.root.admin.command("createUser", name, pwd=name, roles=roles)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def guarded(stack, tmp_path_factory):
+    binary = os.readlink(f"/proc/{stack.env['MONGO_PIDS'].split()[0]}/exe")
+    mongo = GuardedMongo(binary, tmp_path_factory.mktemp("guarded"))
+    try:
+        yield mongo.open()
+    finally:
+        mongo.close()
+
+
+@pytest.fixture
+def check(stack, tmp_path):
+    """check(uri) -> (exit status, {line's name: (verdict, text)}) of a route to tests.rights."""
+    topic = stack.topic(1)
+
+    def run(uri):
+        setup = Setup(stack, tmp_path, topic, collection=stack.mongo["tests"]["rights"], dead_letters=False)
+        setup.sections["mongo"]["uri"] = uri
+        done = setup.command("check", "--connect")
+        assert b":root@" not in done.stdout + done.stderr
+        lines = [re.match(r"(.{34}) (\S+) +(.*)", line) for line in done.stdout.decode().splitlines()]
+        return done.returncode, {m[1].strip(): (m[2], m[3]) for m in lines if m}
+
+    return run
+
+
+WRITE = ["insert", "update", "find", "createIndex"]
+LOOK = ["listIndexes", "listCollections"]
+
+# (name, roles, privileges, what is missing)
+USERS = [
+    ("writer", ["readWrite"], [], WRITE),  # on the database admin, where the user is
+    ("anywhere", ["readWriteAnyDatabase"], [], []),
+    ("here", [{"role": "readWrite", "db": "tests"}], [], []),
+    ("exact", [], [("tests", "rights", [*WRITE, "listIndexes"]), ("tests", "", ["listCollections"])], []),
+    ("other", [], [("tests", "other", WRITE), ("tests", "", LOOK)], WRITE),
+    ("bynames", [], [("", "rights", ["insert", "find"]), ("tests", "", ["createIndex"]), ("tests", "", LOOK)], ["update"]),
+    ("reader", [{"role": "read", "db": "tests"}], [], ["insert", "update", "createIndex"]),
+]
+
+
+@pytest.mark.parametrize("name,roles,privileges,missing", USERS, ids=[row[0] for row in USERS])
+def test_rights(guarded, check, name, roles, privileges, missing):
+    guarded.user(name, roles, privileges)
+    status, lines = check(guarded.uri(name))
+    verdict, text = lines["rights on tests.rights"]
+    if missing:
+        assert verdict == "wrong" and f"no right to {', '.join(missing)} on tests.rights" in text and "readWrite" in text
+        assert status == 77
+    else:
+        assert (verdict, text) == ("ok", ", ".join(WRITE))
+        assert status == 1  # the index is not there yet
+    assert lines["kafka rights"][0] == "unknown"
+
+
+def test_wrong_password_and_nobody(guarded, check, stack):
+    assert check(guarded.uri("root").replace("root:root", "root:wrong"))[0] == 77
+    assert check(stack.mongo_uri)[1]["rights on tests.rights"] == ("ok", "no access control seen: nobody is logged in")
