@@ -96,6 +96,7 @@ class Stack:
         if producer is None:  # one per kind: making one costs a second
             producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, **settings})
             self._producers[str(settings)] = producer
+        producer.list_topics(topic, timeout=10)  # else the first message to a new topic waits for a second
 
         def reported(error, _):
             if error:
@@ -118,7 +119,7 @@ class Stack:
         """Every message of a topic, partition by partition."""
         consumer = Consumer(
             {"bootstrap.servers": self.brokers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False,
-             "auto.offset.reset": "earliest", "enable.partition.eof": True}
+             "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 50}
         )
         try:
             partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)

@@ -22,6 +22,7 @@ def produce_raw(stack, topic, records, **settings):
     """records: (key, value, headers, timestamp in ms)."""
     failed = []
     producer = Producer({"bootstrap.servers": stack.brokers, "linger.ms": 5, **settings})
+    producer.list_topics(topic, timeout=10)
     for key, value, headers, timestamp in records:
         producer.produce(topic, value, key, partition=0, headers=headers, timestamp=timestamp,
                          on_delivery=lambda error, _: failed.append(error) if error else None)

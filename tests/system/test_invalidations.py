@@ -488,8 +488,6 @@ def test_password_is_used_and_never_shown(stack, make, listen, channel):
             setup.sections["log"]["level"] = "debug"
             stack.produce(topic, [event(1)])
             worker = setup.start()
-            worker.wait_ready()
-            setup.wait_settled()
             if error:
                 wait_until(lambda: error in worker.log_tail(100), 20, error)
             else:
