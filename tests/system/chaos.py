@@ -250,6 +250,14 @@ def fast_sessions(setup, ms=1500):
     setup.sections["kafka"]["properties"].update({"session.timeout.ms": str(ms), "heartbeat.interval.ms": str(ms // 5)})
 
 
+def look_often(setup):
+    """
+    An error of fail_point() that tells of another primary makes libmongoc wait for news of the server, and there are none,
+    as nothing changed: it would go on with the next heartbeat only, 10 s later.
+    """
+    setup.sections["mongo"]["uri"] += "&heartbeatFrequencyMS=500"
+
+
 def assert_settled(setup, feed, seconds=60):
     """Everything committed, nothing missing, nothing twice, each poison record dead-lettered."""
     setup.wait_settled(seconds)

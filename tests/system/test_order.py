@@ -6,8 +6,8 @@ import random
 
 import pytest
 from chaos import (
-    Feed, assert_lanes_in_order, assert_settled, fast_sessions, feeding, insert_order, lane_by_header, lane_by_key, now_in_oplog,
-    random_faults, watching,
+    Feed, assert_lanes_in_order, assert_settled, fast_sessions, feeding, insert_order, lane_by_header, lane_by_key, look_often,
+    now_in_oplog, random_faults, watching,
 )
 from harness import wait_until
 
@@ -27,6 +27,7 @@ FAULTS = (
 
 
 def small_batches(setup, **more):
+    look_often(setup)
     setup.sections["worker"].update(threads=4, batch=40, run_max=10, linger="1ms", commit_interval="50ms", **more)
     setup.sections["retry"].update(first="5ms", max="100ms")
 
@@ -47,8 +48,8 @@ def test_order_under_random_faults(stack, make, seed, order_by, lane, keys, lane
     small_batches(setup)
     setup.routes[0]["order_by"] = order_by
     start = now_in_oplog(stack)
-    feed.send(3000 if lanes == 80 else 60 * lanes + 100, poison=5)
-    with watching(setup, feed), random_faults(stack, FAULTS) as faults:
+    feed.send(6000 if lanes == 80 else 60 * lanes + 100, poison=5)
+    with watching(setup, feed), random_faults(stack, FAULTS, pause=(0.005, 0.06)) as faults:
         worker = setup.start()
         setup.wait_settled(90)
     assert faults[0] > 5

@@ -10,7 +10,7 @@ import pytest
 import redis
 from chaos import (
     Feed, Memory, assert_lanes_in_order, assert_settled, dead_letter_places, fail_point, fast_sessions, feeding, insert_order,
-    lane_by_key, now_in_oplog, random_faults, rss_bytes, watching,
+    lane_by_key, look_often, now_in_oplog, random_faults, rss_bytes, watching,
 )
 from confluent_kafka import KafkaException
 from harness import Setup, Stack, wait_until
@@ -19,6 +19,7 @@ MIB = 1 << 20
 
 
 def impatient(setup):
+    look_often(setup)
     setup.sections["mongo"].update(
         server_selection_timeout="1s", connect_timeout="1s", socket_timeout="2s", write_timeout="1s"
     )
@@ -287,8 +288,8 @@ def test_errors_of_the_server_under_load(stack, make, seed):
         worker = setup.start().wait_ready()
         before = membership(worker)
         with random_faults(stack, faults, pause=(0.01, 0.08)) as count:
-            feed.send(8000, poison=10)
-            wait_until(lambda: count[0] >= 100 or setup.settled(), 60, "faults")
+            feed.send(4000, poison=10)
+            wait_until(lambda: count[0] >= 60 or setup.settled(), 60, "faults")
         setup.wait_settled()
     assert worker.metric("idemsink_retries_total") > 0
     assert worker.metric("idemsink_dead_letters_total") == worker.metric("idemsink_dead_letters_total", reason="json_syntax") == 10
