@@ -38,7 +38,7 @@ const char *kafka_library_version(void);
 bool kafka_source_new(const struct config *config, const struct source_events *events,
                       struct source *out, struct err *e) MUST_CHECK;
 
-/* After close() returned true, or when poll() was never called; may wait a little for librdkafka's
+/* After close() returned true, or when poll() was never called; waits at most 1 s for librdkafka's
  * threads. No other thread may use the source any more. Sets *source to nothing; nothing is fine.
  */
 void kafka_source_free(struct source *source);
@@ -49,7 +49,7 @@ struct kafka_health {
     size_t assigned; /* partitions */
     /* What an operator has to change (rights, a missing topic); "" when nothing. Gone with the next
      * record or accepted commit, with an assignment, or 60 s after it was last met. librdkafka
-     * tells of a partition that it may not read once, not at every try. */
+     * may tell only once of a partition that it may not read. */
     char problem[256];
 };
 void kafka_source_health(const struct source *source, struct kafka_health *out);

@@ -24,7 +24,8 @@ enum {
     MAIN_EVERY_MS = 100,     /* librdkafka >= 2.1 counts only this as polling */
     BLOCK_MAX_MS = 1000,     /* and never sleep longer, whatever was signalled */
     PARTITIONS_GUESSED = 12, /* for the prefetch, when no broker could be asked */
-    ASK_PARTITIONS_MS = 3000
+    ASK_PARTITIONS_MS = 3000,
+    DESTROY_WAIT_S = 1
 };
 
 void kafka_source_fail(struct kafka_source *s, enum err_kind kind, int code, const char *fmt, ...)
@@ -574,23 +575,50 @@ static bool destroy_aborts(const struct kafka_source *s)
            strategy != NULL && strstr(strategy, "cooperative") != NULL;
 }
 
+static void *destroy_main(void *arg)
+{
+    struct kafka_source *s = arg;
+
+    rd_kafka_destroy_flags(s->rk, s->closed ? 0 : RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    return NULL;
+}
+
+/*
+ * Before 2.1.0 rd_kafka_destroy() waits for ever once a topic was deleted that had been assigned
+ * (librdkafka issue 4187). The group is left already, so nothing is lost by not waiting.
+ */
+static bool destroy_in_time(struct kafka_source *s)
+{
+    pthread_t thread;
+    struct timespec until;
+
+    MUST(pthread_create(&thread, NULL, destroy_main, s) == 0);
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += DESTROY_WAIT_S;
+    if (pthread_timedjoin_np(thread, NULL, &until) == 0)
+        return true;
+    (void)pthread_detach(thread);
+    log_warn("the consumer's threads do not end, left to the end of the process",
+             LOG_INT("waited_s", DESTROY_WAIT_S));
+    return false;
+}
+
 void kafka_source_free(struct source *source)
 {
     struct kafka_source *s = source->self;
 
     if (s == NULL)
         return;
-    if (destroy_aborts(s)) {
-        *source = (struct source){0};
+    *source = (struct source){0};
+    if (destroy_aborts(s))
         return; /* stays with its threads until the process ends, which is why we are here */
-    }
     for (size_t i = 0; i < s->n_parts; i++)
         queue_drop(&s->parts[i]->queue);
     queue_drop(&s->main);
     queue_drop(&s->replies);
     queue_drop(&s->closing);
-    if (s->rk != NULL)
-        rd_kafka_destroy_flags(s->rk, s->closed ? 0 : RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    if (s->rk != NULL && !destroy_in_time(s))
+        return;
     (void)close(s->wake_fd);
     for (size_t i = 0; i < s->n_slots; i++) {
         mem_free(s->slots[i]->topic);
@@ -604,7 +632,6 @@ void kafka_source_free(struct source *source)
     mem_free(s->ends);
     pthread_mutex_destroy(&s->lock);
     mem_free(s);
-    *source = (struct source){0};
 }
 
 void kafka_source_health(const struct source *source, struct kafka_health *out)

@@ -1,38 +1,8 @@
-/* Brokers that are away, and a member that does not want: the source keeps its time limits. */
+/* Brokers and topics that are away: closing keeps its time limits. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "mock/kafka_mock.h"
-
-/* Not wanting for longer than max.poll.interval.ms: still a member, nothing lost, nothing read. */
-static void not_wanting_keeps_the_membership(void **state)
-{
-    struct cluster c;
-
-    (void)state;
-    cluster_open(&c, "t");
-    produce(&c, "t", 4000);
-    struct help_member *m = member_new(&c, "g", "t");
-    help_property(&m->h, "session.timeout.ms", "6000");
-    help_property(&m->h, "max.poll.interval.ms", "6000");
-    help_property(&m->h, "heartbeat.interval.ms", "300");
-    m->h.config.worker.drain_timeout_ms = 500;
-    help_member_open(m);
-    help_until(m, 20, m->records >= 1000);
-    atomic_store(&m->wants, false);
-    uint64_t before = m->records;
-    for (int64_t end = clock_mono_ms() + 8000; clock_mono_ms() < end;)
-        (void)help_step(m, 300);
-    assert_int_equal(m->records, before);
-    assert_int_equal(m->revokes, 0);
-    atomic_store(&m->wants, true);
-    m->source.ops->wake(m->source.self);
-    help_until(m, 20, m->records == 4000);
-    assert_int_equal(m->revokes + (int)m->skipped + (int)m->again, 0);
-    help_member_close(m);
-    mem_free(m);
-    cluster_close(&c);
-}
 
 /* As the process would: it leaves without freeing, which could take minutes. (Kept where the leak
  * checker sees it.) */
@@ -143,13 +113,38 @@ static void silent_broker_holds_nobody(void **state)
     (void)close(fd);
 }
 
+/* --- a topic that is deleted ----------------------------------------------------------------- */
+
+static void a_deleted_topic_does_not_hold_the_end(void **state)
+{
+    struct cluster c;
+    struct kafka_health health;
+
+    (void)state;
+    cluster_open(&c, "t");
+    produce(&c, "t", 40);
+    struct help_member *m = member_new(&c, "g", "t");
+    help_property(&m->h, "topic.metadata.refresh.interval.ms", "500");
+    help_member_open(m);
+    help_until(m, 20, m->records == 40);
+    rd_kafka_mock_topic_set_error(c.mock, "t", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    help_until(m, 20, (kafka_source_health(&m->source, &health), health.problem[0] != '\0'));
+    help_until(m, 20, m->revokes == 1);
+    close_in_time(m, 5000, true);
+    (void)alarm(10); /* ends the program: librdkafka 2.0.2 would wait for ever */
+    kafka_source_free(&m->source);
+    (void)alarm(0);
+    abandon(m); /* its configuration may still be read */
+    cluster_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(not_wanting_keeps_the_membership),
         cmocka_unit_test(coordinator_down_at_close),
         cmocka_unit_test(slow_coordinator_at_close),
         cmocka_unit_test(silent_broker_holds_nobody),
+        cmocka_unit_test(a_deleted_topic_does_not_hold_the_end),
     };
 
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);

@@ -1,4 +1,4 @@
-/* How the source starts: what it refuses, and what it tells about. */
+/* How the source starts: what it refuses and what it tells about; and that it stays a member. */
 #include "io/kafka_private.h"
 #include "mock/kafka_mock.h"
 
@@ -148,6 +148,38 @@ static void records_that_are_gone_are_told(void **state)
     cluster_close(&c);
 }
 
+/* --- membership ----------------------------------------------------------------------------- */
+
+/* Not wanting for longer than max.poll.interval.ms: still a member, nothing lost, nothing read. */
+static void not_wanting_keeps_the_membership(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    cluster_open(&c, "t");
+    produce(&c, "t", 4000);
+    struct help_member *m = member_new(&c, "g", "t");
+    help_property(&m->h, "session.timeout.ms", "6000");
+    help_property(&m->h, "max.poll.interval.ms", "6000");
+    help_property(&m->h, "heartbeat.interval.ms", "300");
+    m->h.config.worker.drain_timeout_ms = 500;
+    help_member_open(m);
+    help_until(m, 20, m->records >= 1000);
+    atomic_store(&m->wants, false);
+    uint64_t before = m->records;
+    for (int64_t end = clock_mono_ms() + 8000; clock_mono_ms() < end;)
+        (void)help_step(m, 300);
+    assert_int_equal(m->records, before);
+    assert_int_equal(m->revokes, 0);
+    atomic_store(&m->wants, true);
+    m->source.ops->wake(m->source.self);
+    help_until(m, 20, m->records == 4000);
+    assert_int_equal(m->revokes + (int)m->skipped + (int)m->again, 0);
+    help_member_close(m);
+    mem_free(m);
+    cluster_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +187,7 @@ int main(void)
         cmocka_unit_test(dead_letter_topic_is_no_input),
         cmocka_unit_test(too_many_partitions_for_the_memory_are_told),
         cmocka_unit_test(records_that_are_gone_are_told),
+        cmocka_unit_test(not_wanting_keeps_the_membership),
     };
 
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
