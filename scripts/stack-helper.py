@@ -340,6 +340,21 @@ def exercise(part):
     consumer.close()
 
 
+def make_topic(brokers, name, partitions):
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
+    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        try:
+            future.result(30)
+            print(f"topic {name}: made, {partitions} partitions")
+        except KafkaException as e:
+            if e.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise NotReady(f"topic {name}: {e.args[0].str()}") from e
+            print(f"topic {name}: was there")
+
+
 def ready(args):
     waiter = Waiter(args.timeout)
     parts = [Part(text) for text in args.part]
@@ -386,12 +401,18 @@ def main():
     p.add_argument("part", nargs="+")
     p = commands.add_parser("exercise")
     p.add_argument("part")
+    p = commands.add_parser("topic")
+    p.add_argument("brokers")
+    p.add_argument("name")
+    p.add_argument("partitions", type=int)
     args = parser.parse_args()
     try:
         if args.command == "ports":
             print(*reserve_ports(args.count, args.owner, args.registry))
         elif args.command == "exercise":
             exercise(Part(args.part))
+        elif args.command == "topic":
+            make_topic(args.brokers, args.name, args.partitions)
         else:
             ready(args)
         status = 0

@@ -53,6 +53,13 @@ static bool page_ready(struct buf *why, void *ctx)
                    retry_class_name((enum retry_class)blocked));
         return false;
     }
+    if (atomic_load(&a->shared.dead_letters_at_ms) != 0 && stats.open > 0) {
+        buf_printf(
+            why,
+            "dead letters are not acknowledged by topic %s: is it there? idemsink init makes it",
+            a->config->dead_letter.topic);
+        return false;
+    }
     buf_printf(why, "ok, %zu partitions", health.assigned);
     return true;
 }

@@ -98,6 +98,7 @@ static void batch_map(struct worker *w, const struct mapping *mapping)
     }
 }
 
+/* What the driver said stands in the sink's own line; here is what it means for the records. */
 static void log_retry(const struct record *r, const struct outcome *o)
 {
     static struct log_limit limit;
@@ -106,9 +107,9 @@ static void log_retry(const struct record *r, const struct outcome *o)
     if (log_limit_pass(&limit, 5000, &held_back))
         log_warn("write not acknowledged, will be sent again",
                  LOG_TEXT("class", retry_class_name(o->retry)), LOG_INT("code", o->code),
-                 LOG_TEXT("error", o->text), LOG_TEXT("topic", r->topic),
-                 LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
-                 LOG_INT("attempts", r->attempts + 1), LOG_INT("like_this_not_logged", held_back));
+                 LOG_TEXT("topic", r->topic), LOG_INT("partition", r->partition),
+                 LOG_INT("offset", r->offset), LOG_INT("attempts", r->attempts + 1),
+                 LOG_INT("like_this_not_logged", held_back));
 }
 
 static void reject(struct record *r, const struct outcome *o)
@@ -167,10 +168,10 @@ static char *text_without_data(const struct record *r)
 
 static void log_bad_record(const struct record *r, const char *what)
 {
-    static struct log_limit limit;
+    static struct log_limit limits[REASON_COUNT];
     int64_t held_back;
 
-    if (!log_limit_pass(&limit, 1000, &held_back))
+    if (!log_limit_pass(&limits[r->rejected.reason], 1000, &held_back))
         return;
     char *text = text_without_data(r);
     log_warn(what, LOG_TEXT("reason", reason_name(r->rejected.reason)), LOG_TEXT("error", text),
@@ -231,7 +232,7 @@ static void dead_letters_failed(struct worker *w, const struct err *e)
                  clock_mono_ms() + wait_ms_after(w, r->attempts + 1));
     if (log_limit_pass(&limit, 5000, NULL))
         log_error("dead letter not acknowledged, will be sent again; its partition is not "
-                  "committed past it",
+                  "committed past it; is the topic there? idemsink init makes it",
                   LOG_TEXT("dead_letter_topic", w->shared->config->dead_letter.topic),
                   LOG_TEXT("error", e->text), LOG_TEXT("topic", r->topic),
                   LOG_INT("partition", r->partition), LOG_INT("offset", r->offset));
