@@ -251,8 +251,8 @@ def test_topic_that_takes_nothing_holds_only_its_own(stack, make, breaking, repa
     for value, key, partition in produce:
         stack.produce(topic, [(value, key, None, partition)])
     worker = setup.start()
-    worker.wait_ready()
     retries = wait_until(lambda: worker.metric("idemsink_retries_total", **{"class": "dead_letter"}), 20, "a retry")
+    wait_until(lambda: worker.get("/readyz")[1].startswith("dead letters are not acknowledged"), 20, "/readyz red")
     stack.produce(topic, [(good(4), b"other", None, 0), (good(5), b"p1", None, 1)])
     numbers = {0, 2, 3, 4, 5}  # what stands behind the bad record in its own lane may have to wait
     wait_until(lambda: {d["n"] for d in setup.collection.find()} >= numbers, 20, "the neighbours")
@@ -265,6 +265,7 @@ def test_topic_that_takes_nothing_holds_only_its_own(stack, make, breaking, repa
     assert said["dead_letter_topic"] == setup.dead_letter_topic and said["error"]
     repairing(stack, setup)
     setup.wait_settled(40)
+    worker.wait_ready()
     assert worker.terminate() == 0
     assert {d["n"] for d in setup.collection.find()} == set(range(6))
     assert set(dead_by_offset(stack, setup)) == {(topic, 0, 1), (topic, 0, 4)}
