@@ -301,7 +301,6 @@ def test_stopped_while_the_topic_takes_nothing(stack, make):
     refusing(stack, setup)
     stack.produce(topic, [(good(0), "a"), (b"{", "a"), (good(1), "b")])
     worker = setup.start()
-    worker.wait_ready()
     wait_until(lambda: worker.metric("idemsink_retries_total", **{"class": "dead_letter"}) > 0, 20, "a retry")
     assert worker.terminate() in (0, 75)
     assert stack.committed(setup.group, topic).get(0, 0) <= 1
