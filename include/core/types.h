@@ -47,6 +47,16 @@ bool types_convert(enum value_type type, const struct json_t *in, struct slice n
 /* RFC 3339 to milliseconds since 1970. */
 bool types_date(const char *text, size_t len, int64_t *ms);
 
+/* A JSON number (RFC 8259) to exactly that Decimal128; false: it is none, or would be rounded. */
+bool types_decimal(const char *text, size_t len, bson_decimal128_t *out);
+
+/*
+ * The one form of all decimals that are numerically equal (MongoDB compares them so, also with
+ * integers): int64 where that can hold it, else without zeros at the end. -0 is 0. out owns
+ * nothing.
+ */
+void types_canonical_decimal(const bson_decimal128_t *from, bson_value_t *out);
+
 /* The largest magnitude below which every integer has a double of its own. */
 #define TYPES_EXACT_DOUBLE 9007199254740992.0
 

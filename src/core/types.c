@@ -192,23 +192,10 @@ static bool to_binary(const json_t *in, struct typed *out)
     return binary_is(out, BSON_SUBTYPE_BINARY, bytes, n);
 }
 
-/* libbson also takes "Infinity", "nan" and a plus in front; those are no JSON numbers. It refuses
- * what would lose digits. */
 static bool decimal_text(const char *text, size_t len, struct typed *out)
 {
-    enum { LONGEST = 6200 }; /* digits are refused above 34, but zeros may be many */
-    bool digit = false;
-
-    if (len == 0 || len > LONGEST || !(text[0] == '-' || (text[0] >= '0' && text[0] <= '9')))
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] == '\0' || strchr("+-.0123456789eE", text[i]) == NULL)
-            return false;
-        digit = digit || (text[i] >= '0' && text[i] <= '9');
-    }
     out->value.value_type = BSON_TYPE_DECIMAL128;
-    return digit &&
-           bson_decimal128_from_string_w_len(text, (int)len, &out->value.value.v_decimal128);
+    return types_decimal(text, len, &out->value.value.v_decimal128);
 }
 
 static bool to_decimal(const json_t *in, struct slice number, struct typed *out)

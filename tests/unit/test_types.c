@@ -178,6 +178,82 @@ static void test_decimal_is_exact(void **state)
     CHECK(rows);
 }
 
+static void test_decimal_takes_json_numbers_only(void **state)
+{
+    static const struct row rows[] = {
+        {"decimal", "\"0\"", "dec(0)"},
+        {"decimal", "\"-0.50\"", "dec(-0.50)"},
+        {"decimal", "\"1.5E5\"", "dec(1.5E+5)"},
+        {"decimal", "\"1e-07\"", "dec(1E-7)"},
+        {"decimal", "\"01\"", NULL},
+        {"decimal", "\"-01\"", NULL},
+        {"decimal", "\"00.5\"", NULL},
+        {"decimal", "\"1.\"", NULL},
+        {"decimal", "\".5\"", NULL},
+        {"decimal", "\"-.5\"", NULL},
+        {"decimal", "\"1.e5\"", NULL},
+        {"decimal", "\"1e\"", NULL},
+        {"decimal", "\"1e+\"", NULL},
+        {"decimal", "\"1e5.0\"", NULL},
+        {"decimal", "\"1e5e5\"", NULL},
+        {"decimal", "\"1.5.5\"", NULL},
+        {"decimal", "\"--1\"", NULL},
+        {"decimal", "\"e5\"", NULL},
+        {"decimal", "\"1e5\\u0000\"", NULL},
+    };
+
+    (void)state;
+    CHECK(rows);
+}
+
+/* libbson counts exponents modulo 2^32. */
+static void test_decimal_exponents_are_bounded(void **state)
+{
+    static const struct row rows[] = {
+        {"decimal", "\"1e6111\"", "dec(1E+6111)"},
+        {"decimal", "\"1e-6176\"", "dec(1E-6176)"},
+        {"decimal", "\"1e0000000000000000000007\"", "dec(1E+7)"},
+        {"decimal", "\"1e-00000000000000000000\"", "dec(1)"},
+        {"decimal", "\"1e6145\"", NULL},
+        {"decimal", "\"1e-6177\"", NULL},
+        {"decimal", "\"1e100000\"", NULL},
+        {"decimal", "\"1e4294967297\"", NULL},
+        {"decimal", "\"1e-4294967296\"", NULL},
+        {"decimal", "1e-4294967296", NULL}, /* a number: to jansson an underflow */
+        {"decimal", "\"1e4294967296\"", NULL},
+        {"decimal", "\"1e99999999999999999999\"", NULL},
+        {"decimal", "\"1e-99999999999999999999\"", NULL},
+        {"decimal", "\"0e4294967297\"", NULL},
+    };
+
+    (void)state;
+    CHECK(rows);
+}
+
+/* Only zeros may go: what needs more than 34 digits is refused, never rounded. */
+static void test_decimal_is_never_rounded(void **state)
+{
+    static const struct row rows[] = {
+        {"decimal", "\"1234567890123456789012345678901234\"",
+         "dec(1234567890123456789012345678901234)"},
+        {"decimal", "\"1234567890123456789012345678901234000\"",
+         "dec(1.234567890123456789012345678901234E+36)"},
+        {"decimal", "\"0.12345678901234567890123456789012340000\"",
+         "dec(0.1234567890123456789012345678901234)"},
+        {"decimal", "\"1234567890123456789012345678901234.5\"", NULL},
+        {"decimal", "\"1234567890123456789012345678901234.00000000001\"", NULL},
+        {"decimal", "\"100000000000000000000000000000000000000000000000001\"", NULL},
+        {"decimal", "\"1.00000000000000000000000000000000000000000000000001\"", NULL},
+        {"decimal", "\"99999999999999999999999999999999999\"", NULL},
+        {"decimal", "0.000000900090000000000000000000000000000000000009000000", NULL},
+        {"decimal", "\"12e-6177\"", NULL}, /* the last digit lies below the smallest */
+        {"decimal", "\"10e-6177\"", "dec(1E-6176)"},
+    };
+
+    (void)state;
+    CHECK(rows);
+}
+
 /* The number's text is found by counting members, past escapes, brackets in strings and white
  * space. */
 static void test_decimal_is_found_in_the_text(void **state)
@@ -325,6 +401,9 @@ int main(void)
         cmocka_unit_test(test_date_from_numbers),
         cmocka_unit_test(test_objectid_and_uuid),
         cmocka_unit_test(test_decimal_is_exact),
+        cmocka_unit_test(test_decimal_takes_json_numbers_only),
+        cmocka_unit_test(test_decimal_exponents_are_bounded),
+        cmocka_unit_test(test_decimal_is_never_rounded),
         cmocka_unit_test(test_decimal_is_found_in_the_text),
         cmocka_unit_test(test_long_and_double),
         cmocka_unit_test(test_binary),
