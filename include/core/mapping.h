@@ -40,7 +40,7 @@ enum write_kind {
 struct write_op {
     enum write_kind kind;
     bson_t *filter;   /* equality on exactly the dedup index's fields; canonical: equal keys, equal
-                       * bytes   (except numbers of different types, which the index settles) */
+                         bytes, numbers by their value */
     bson_t *document; /* UPSERT: without _id when that is the dedup key (the filter brings it).
                          INSERT: whole */
     bool has_effects; /* counters or sequences: needs a transaction (none yet) */

@@ -292,11 +292,32 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
 
 /* --- back from a document --- */
 
-/* The same canonical form as add_double() and json integers make in mapping_dedup.c. */
+static bool append_canonical(bson_t *to, const char *name, const bson_iter_t *from);
+
+/* _id of several parts, "@offset" */
+static bool append_parts(bson_t *to, const char *name, const bson_iter_t *from)
+{
+    bson_iter_t part;
+    bson_t child;
+    bool ok = true;
+
+    if (!bson_iter_recurse(from, &part) || !bson_append_document_begin(to, name, -1, &child))
+        return false;
+    while (ok && bson_iter_next(&part))
+        ok = append_canonical(&child, bson_iter_key(&part), &part);
+    return bson_append_document_end(to, &child) && ok;
+}
+
+/* The same canonical form as mapping_dedup.c makes of what it takes. */
 static bool append_canonical(bson_t *to, const char *name, const bson_iter_t *from)
 {
+    bson_decimal128_t decimal;
     int64_t i;
 
+    if (BSON_ITER_HOLDS_DOCUMENT(from))
+        return append_parts(to, name, from);
+    if (BSON_ITER_HOLDS_DECIMAL128(from))
+        return bson_iter_decimal128(from, &decimal) && mapping_append_decimal(to, name, &decimal);
     if (BSON_ITER_HOLDS_INT32(from))
         return bson_append_int64(to, name, -1, bson_iter_int32(from));
     if (BSON_ITER_HOLDS_DOUBLE(from) && types_exact_integer(bson_iter_double(from), &i))

@@ -133,6 +133,14 @@ static bool add_double(bson_t *to, const char *name, double d, struct dedup_faul
     return bson_append_int64(to, name, -1, i);
 }
 
+bool mapping_append_decimal(bson_t *to, const char *name, const bson_decimal128_t *decimal)
+{
+    bson_value_t value = {0};
+
+    types_canonical_decimal(decimal, &value);
+    return bson_append_value(to, name, -1, &value);
+}
+
 static bool add_text(bson_t *to, const char *name, struct slice s, struct dedup_fault *f)
 {
     if (s.len == 0)
@@ -161,6 +169,8 @@ static bool add_typed(bson_t *to, const struct mapping_part *part, const struct 
     }
     if (typed.value.value_type == BSON_TYPE_DOUBLE)
         ok = add_double(to, part->name, typed.value.value.v_double, f);
+    else if (typed.value.value_type == BSON_TYPE_DECIMAL128)
+        ok = mapping_append_decimal(to, part->name, &typed.value.value.v_decimal128);
     else
         ok = bson_append_value(to, part->name, -1, &typed.value);
     typed_clear(&typed);

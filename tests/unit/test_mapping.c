@@ -209,7 +209,17 @@ static void test_dedup_with_types(void **state)
         {"dedup id\ntypes id binary", "{\"id\":\"AAE=\"}",
          "upsert {\"id\":bin0(0001)} {\"id\":bin0(0001)}"},
         {"dedup id\ntypes id decimal", "{\"id\":\"1.10\"}",
-         "upsert {\"id\":dec(1.10)} {\"id\":dec(1.10)}"},
+         "upsert {\"id\":dec(1.1)} {\"id\":dec(1.10)}"},
+        {"dedup id\ntypes id decimal", "{\"id\":1.00}", "upsert {\"id\":1} {\"id\":dec(1.00)}"},
+        {"dedup id\ntypes id decimal", "{\"id\":\"-0.0\"}", "upsert {\"id\":0} {\"id\":dec(-0.0)}"},
+        {"dedup id\ntypes id decimal", "{\"id\":\"9223372036854775807.0\"}",
+         "upsert {\"id\":9223372036854775807} {\"id\":dec(9223372036854775807.0)}"},
+        {"dedup id\ntypes id decimal", "{\"id\":\"9223372036854775808\"}",
+         "upsert {\"id\":dec(9223372036854775808)} {\"id\":dec(9223372036854775808)}"},
+        {"dedup id\ntypes id decimal", "{\"id\":\"-9223372036854775808\"}",
+         "upsert {\"id\":-9223372036854775808} {\"id\":dec(-9223372036854775808)}"},
+        {"dedup id t\ninto_id\ntypes id decimal", "{\"id\":\"1.50\",\"t\":\"x\"}",
+         "upsert {\"_id\":{\"id\":dec(1.5),\"t\":\"x\"}} {\"id\":dec(1.50),\"t\":\"x\"}"},
         {"dedup id\ntypes id long", "{\"id\":\"7\"}", "upsert {\"id\":7} {\"id\":7}"},
         {"dedup id\ntypes id double", "{\"id\":\"7\"}", "upsert {\"id\":7} {\"id\":f7}"},
         {"dedup id\ntypes id double", "{\"id\":\"7.5\"}", "dedup_not_scalar"},
@@ -590,6 +600,35 @@ static void test_equal_values_share_a_lane(void **state)
         same_lane("dedup a b", "{\"a\":\"a\",\"b\":\"b-c\"}", "{\"a\":\"a-b\",\"b\":\"c\"}"));
 }
 
+/* Decimals by their value: each row is one number. */
+static void test_equal_decimals_share_a_lane(void **state)
+{
+    static const char *const rows[][4] = {
+        {"1", "\"1.00\"", "1E0", "\"10e-1\""},
+        {"0", "\"-0\"", "-0.0", "\"0E+6111\""},
+        {"1.5", "1.50", "\"1500e-3\"", "\"0.15E1\""},
+        {"1e18", "\"1000000000000000000\"", "1000000000000000000.0", "\"10e17\""},
+        {"1e19", "\"10000000000000000000\"", "\"10000000000000000000.00\"", "\"100e17\""},
+        {"\"1e6112\"", "\"10e6111\"", "\"100e6110\"", "\"1000e6109\""},
+        {"-1", "-1.0", "\"-1.000\"", "\"-0.1e1\""},
+    };
+    enum { N = sizeof(rows) / sizeof(rows[0]) * 4 };
+    char *values[N];
+
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        values[i] = mem_printf("{\"id\":%s}", rows[i / 4][i % 4]);
+    for (size_t i = 0; i < N; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (same_lane("dedup id\norder @dedup\ntypes id decimal", values[i], values[j]) !=
+                (i / 4 == j / 4))
+                fail_msg("%s and %s", values[i], values[j]);
+        }
+    }
+    for (size_t i = 0; i < N; i++)
+        mem_free(values[i]);
+}
+
 static void test_slot_and_space_are_in_the_hash(void **state)
 {
     struct record *a = ordered("dedup id", "hv", "{}"),
@@ -647,64 +686,6 @@ static void test_the_parsed_payload_travels_and_ends(void **state)
     record_free(r);
     mapping_free(m);
     fixture_route_free(route);
-}
-
-/* --- back from the document --- */
-
-static void check_key_of(const char *spec, const char *value, const bson_t *document,
-                         const char *expected)
-{
-    struct config_route *route = fixture_route(spec);
-    struct mapping *m = fixture_mapping(route);
-    struct record *r = fixture_record("kafka-key", value, value ? strlen(value) : 0);
-    struct write_op op;
-    bson_t filter = BSON_INITIALIZER;
-
-    if (value != NULL) {
-        assert_int_equal(mapping_build(m, r, &op), MAPPING_WRITE);
-        if (route->dedup.into_id)
-            assert_true(bson_concat(op.document, op.filter)); /* as the server stores it */
-        assert_true(mapping_key_of_document(m, op.document, &filter));
-        assert_true(bson_equal(&filter, op.filter));
-        write_op_clear(&op);
-    } else {
-        struct buf out = {0};
-        bool ok = mapping_key_of_document(m, document, &filter);
-
-        assert_int_equal(ok, expected != NULL);
-        if (ok) {
-            fixture_show(&filter, false, &out);
-            assert_string_equal(out.data, expected);
-        }
-        buf_clear(&out);
-    }
-    bson_destroy(&filter);
-    record_free(r);
-    mapping_free(m);
-    fixture_route_free(route);
-}
-
-static void test_key_of_document(void **state)
-{
-    bson_t *stored =
-        BCON_NEW("_id", BCON_INT32(1), "id", BCON_INT32(7), "d", BCON_DOUBLE(7.0), "o", "{", "id",
-                 BCON_UTF8("x"), "}", "a", "[", "{", "id", BCON_INT32(1), "}", "]");
-
-    (void)state;
-    check_key_of("dedup id", "{\"id\":1.0}", NULL, NULL);
-    check_key_of("dedup a.b c", "{\"a\":{\"b\":\"x\"},\"c\":true}", NULL, NULL);
-    check_key_of("dedup @key\nfields k", "{}", NULL, NULL);
-    check_key_of("dedup @offset\ninto_id", "{}", NULL, NULL);
-    check_key_of("dedup id t\ninto_id", "{\"id\":1.0,\"t\":2}", NULL, NULL);
-    check_key_of("dedup id\ntypes id date", "{\"id\":0}", NULL, NULL);
-    check_key_of("dedup id", NULL, stored, "{\"id\":7}"); /* int32 and double of other writers */
-    check_key_of("dedup d", NULL, stored, "{\"d\":7}");
-    check_key_of("dedup o.id", NULL, stored, "{\"o.id\":\"x\"}");
-    check_key_of("dedup id\ninto_id", NULL, stored, "{\"_id\":1}");
-    check_key_of("dedup a.id", NULL, stored, NULL);
-    check_key_of("dedup o.no", NULL, stored, NULL);
-    check_key_of("dedup no", NULL, stored, NULL);
-    bson_destroy(stored);
 }
 
 /* --- what can't be a route --- */
@@ -775,9 +756,9 @@ int main(void)
         cmocka_unit_test(test_size_of_many_small_values),
         cmocka_unit_test(test_order_spaces),
         cmocka_unit_test(test_equal_values_share_a_lane),
+        cmocka_unit_test(test_equal_decimals_share_a_lane),
         cmocka_unit_test(test_slot_and_space_are_in_the_hash),
         cmocka_unit_test(test_the_parsed_payload_travels_and_ends),
-        cmocka_unit_test(test_key_of_document),
         cmocka_unit_test(test_configuration_errors),
     };
 

@@ -269,7 +269,7 @@ static void test_decimal_is_found_in_the_text(void **state)
          "upsert {\"id\":1} "
          "{\"id\":1,\"x\":{},\"y\":[],\"a\":{\"q\":f100000,\"b\":{\"z\":null,\"c\":dec(-7.70)}}}"},
         {"dedup id\ntypes id decimal", "{\"id\":1.50}",
-         "upsert {\"id\":dec(1.50)} {\"id\":dec(1.50)}"},
+         "upsert {\"id\":dec(1.5)} {\"id\":dec(1.50)}"},
     };
 
     (void)state;
