@@ -2,8 +2,8 @@
  * audit.h - the books of `idemsink verify`: what the topics ask for against
  * what the collections hold. Pure; brought together by cli/cmd_verify.c.
  *
+ *   audit_dead()    for every dead letter
  *   audit_expect()  for every record that asks for a document, in the order of each partition
- *   audit_dead()    for every dead letter of such a record
  *   audit_stored()  for every document
  *   audit_finish()  what is missing
  *
@@ -27,16 +27,20 @@ struct audit;
 struct audit *audit_new(size_t max_bytes);
 void audit_free(struct audit *a);
 
+/* A dead letter speaks of the record at this place. False: the table is full (ERR_CONFIG). */
+bool audit_dead(struct audit *a, struct slice topic, int32_t partition, int64_t offset,
+                struct err *e) MUST_CHECK;
+bool audit_is_dead(const struct audit *a, struct slice topic, int32_t partition, int64_t offset);
+
 /*
- * r asks for document under key (its filter). The first one of a key says what must be stored. One
- * with other content counts as the same event; from another lane its content is as right, since
- * lanes have no order among each other. False: the table is full (ERR_CONFIG).
+ * r asks for document under key (its filter). The first one of a key that is no dead letter says
+ * what must be stored. One with other content counts as the same event; from another lane its
+ * content is as right, since lanes have no order among each other. A key of which all records are
+ * dead letters needs no document; if there is one, it has to be of one of them. False: the table is
+ * full (ERR_CONFIG).
  */
 bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
                   const bson_t *document, struct err *e) MUST_CHECK;
-
-/* A dead letter names this record, which asks for key: its document need not be there. */
-void audit_dead(struct audit *a, uint32_t route, const bson_t *key);
 
 enum audit_verdict { AUDIT_RIGHT, AUDIT_DIFFERENT, AUDIT_EXTRA, AUDIT_DOUBLE };
 

@@ -1,5 +1,7 @@
 #include "cli/app.h"
 
+#include <jansson.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -175,14 +177,15 @@ void app_log_start(const struct app *a)
 {
     const struct config *c = a->config;
 
-    log_info("started", LOG_TEXT("version", IDEMSINK_VERSION),
-             LOG_TEXT("librdkafka", kafka_library_version()),
-             LOG_TEXT("libmongoc", mongo_library_version()),
-             LOG_TEXT("hiredis", redis_library_version()), LOG_TEXT("group", c->kafka.group),
-             LOG_TEXT("brokers", c->kafka.brokers), LOG_INT("threads", c->worker.threads),
-             LOG_TEXT("write_concern", c->mongo.write_concern),
-             LOG_TEXT("journal", c->mongo.journal ? "yes" : "no"),
-             LOG_TEXT("dead_letter_topic", c->dead_letter.topic));
+    log_info(
+        "started", LOG_TEXT("version", IDEMSINK_VERSION),
+        LOG_TEXT("librdkafka", kafka_library_version()),
+        LOG_TEXT("libmongoc", mongo_library_version()), LOG_TEXT("jansson", jansson_version_str()),
+        LOG_TEXT("hiredis_built_with", redis_library_version()), LOG_TEXT("group", c->kafka.group),
+        LOG_TEXT("brokers", c->kafka.brokers), LOG_INT("threads", c->worker.threads),
+        LOG_TEXT("write_concern", c->mongo.write_concern),
+        LOG_TEXT("journal", c->mongo.journal ? "yes" : "no"),
+        LOG_TEXT("dead_letter_topic", c->dead_letter.topic));
     for (size_t i = 0; i < c->n_routes; i++) {
         const struct config_route *r = &c->routes[i];
         struct buf topics = {0}, key = {0};

@@ -1,6 +1,6 @@
 /*
  * `idemsink verify`: the topics, up to the end offsets seen at start, against the collections and
- * the dead-letter topic. Three passes, each streaming: topics, dead letters, collections.
+ * the dead-letter topic. Three passes, each streaming: dead letters, topics, collections.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,16 +17,6 @@
 
 enum { BROKER_WAIT_MS = 10000, SHOWN_MAX = 10 };
 
-struct place {
-    uint32_t slot;
-    bool found;
-    int64_t offset;
-};
-struct places {
-    struct place *items;
-    size_t n, cap;
-};
-
 struct partition_name {
     const char *topic; /* lives as long as the reader */
     int32_t partition;
@@ -41,10 +31,8 @@ struct verify {
     struct audit *audit;
     struct partition_name *names; /* by slot */
     size_t n_names;
-    struct places bad;       /* records that can't be stored, in reading order until sorted */
-    struct places valueless; /* dead letters whose value was dropped: their dedup key is unknown */
-    struct buf listed;       /* --dead-letters with --json: the list's entries */
-    uint64_t skipped, dead_letters, dead_missing, keyless;
+    struct buf listed; /* --dead-letters with --json: the list's entries */
+    uint64_t bad, skipped, dead_letters, dead_missing, keyless;
     bool dead_letters_are_kept;
     uint32_t route;             /* whose collection is being scanned */
     uint64_t scanned, expected; /* documents */
@@ -86,37 +74,6 @@ static uint32_t books_of(const struct config *c, uint32_t route)
     return route;
 }
 
-static void places_add(struct places *p, uint32_t slot, int64_t offset)
-{
-    if (p->n == p->cap) {
-        p->cap = p->cap ? p->cap * 2 : 256;
-        p->items = mem_grow(p->items, p->cap, sizeof *p->items);
-    }
-    p->items[p->n++] = (struct place){.slot = slot, .offset = offset};
-}
-
-static int places_compare(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-
-    if (x->slot != y->slot)
-        return x->slot < y->slot ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-static void places_sort(struct places *p)
-{
-    if (p->n > 0)
-        qsort(p->items, p->n, sizeof *p->items, places_compare);
-}
-
-static struct place *places_find(const struct places *p, uint32_t slot, int64_t offset)
-{
-    struct place wanted = {.slot = slot, .offset = offset};
-
-    return p->n > 0 ? bsearch(&wanted, p->items, p->n, sizeof *p->items, places_compare) : NULL;
-}
-
 static void name_slot(struct verify *v, const struct record *r)
 {
     if (r->slot < v->n_names)
@@ -146,7 +103,10 @@ static bool expect_record(struct verify *v, struct record *r, struct err *e)
         v->skipped++;
         break;
     case MAPPING_REJECTED:
-        places_add(&v->bad, r->slot, r->offset);
+        v->bad++;
+        if (v->dead_letters_are_kept &&
+            !audit_is_dead(v->audit, slice_text(r->topic), r->partition, r->offset))
+            v->dead_missing++;
         break;
     }
     write_op_clear(&op);
@@ -199,89 +159,45 @@ static bool header_number(const struct record *r, const char *name, int64_t *out
     return true;
 }
 
-/* The slot of the partition that a dead letter came from; false: it is of no topic read here. */
-static bool origin_slot(const struct verify *v, struct slice topic, int64_t partition,
-                        uint32_t *slot)
+static void list_dead_letter(struct verify *v, const char *topic, int64_t partition, int64_t offset,
+                             struct slice reason)
 {
-    for (uint32_t i = 0; i < v->n_names; i++) {
-        if (v->names[i].topic && v->names[i].partition == partition &&
-            slice_equal(slice_text(v->names[i].topic), topic)) {
-            *slot = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static void dead_record(struct verify *v, const struct record *dead, uint32_t slot, int64_t offset)
-{
-    const char *topic = v->names[slot].topic;
-    int route = config_route_of(v->config, topic);
-    struct write_op op = {0};
-    struct record_source from = {.topic = topic,
-                                 .partition = v->names[slot].partition,
-                                 .slot = slot,
-                                 .offset = offset,
-                                 .timestamp_type = dead->timestamp_type,
-                                 .timestamp_ms = dead->timestamp_ms,
-                                 .key = dead->key,
-                                 .value = dead->value,
-                                 .headers = dead->headers,
-                                 .n_headers = dead->n_headers};
-    struct record *r;
-
-    if (route < 0)
-        return;
-    r = record_new(&from);
-    r->route = (uint32_t)route;
-    mapping_order(v->mappings[route], r);
-    if (mapping_build(v->mappings[route], r, &op) == MAPPING_WRITE)
-        audit_dead(v->audit, books_of(v->config, (uint32_t)route), op.filter);
-    else
-        places_add(&v->valueless, slot, offset);
-    write_op_clear(&op);
-    record_free(r);
-}
-
-static void list_dead_letter(struct verify *v, uint32_t slot, int64_t offset, struct slice reason)
-{
-    const struct partition_name *from = &v->names[slot];
     struct buf *out = &v->listed;
 
     if (!v->args->json) {
-        printf("dead letter  %s/%d@%" PRId64 " %.*s\n", from->topic, (int)from->partition, offset,
+        printf("dead letter  %s/%" PRId64 "@%" PRId64 " %.*s\n", topic, partition, offset,
                (int)reason.len, (const char *)reason.ptr);
         return;
     }
-    buf_printf(out, "%s{\"topic\":\"%s\",\"partition\":%d,\"offset\":%" PRId64 ",\"reason\":\"",
-               out->len > 0 ? "," : "", from->topic, (int)from->partition, offset);
+    buf_printf(out,
+               "%s{\"topic\":\"%s\",\"partition\":%" PRId64 ",\"offset\":%" PRId64 ",\"reason\":\"",
+               out->len > 0 ? "," : "", topic, partition, offset);
     buf_add_json(out, reason.ptr, reason.len);
     buf_add_text(out, "\"}");
 }
 
+/* One of a topic that no route reads is somebody else's. */
 static bool dead_letter(struct verify *v, struct record *r, struct err *e)
 {
-    struct slice topic, reason = {0};
+    struct slice from, reason = {0};
     int64_t partition, offset;
-    struct place *bad;
-    uint32_t slot;
+    bool ok = true;
 
-    (void)e;
-    if (!record_header(r, "idemsink.topic", &topic) ||
+    if (!record_header(r, "idemsink.topic", &from) || from.ptr == NULL ||
         !header_number(r, "idemsink.partition", &partition) ||
-        !header_number(r, "idemsink.offset", &offset) || !origin_slot(v, topic, partition, &slot))
+        !header_number(r, "idemsink.offset", &offset))
         return true;
-    v->dead_letters++;
-    if (v->args->dead_letters) {
-        (void)record_header(r, "idemsink.reason", &reason);
-        list_dead_letter(v, slot, offset, reason);
+    char *topic = mem_text_n(from.ptr, from.len);
+    if (config_route_of(v->config, topic) >= 0) {
+        v->dead_letters++;
+        ok = audit_dead(v->audit, from, (int32_t)partition, offset, e);
+        if (v->args->dead_letters) {
+            (void)record_header(r, "idemsink.reason", &reason);
+            list_dead_letter(v, topic, partition, offset, reason);
+        }
     }
-    bad = places_find(&v->bad, slot, offset);
-    if (bad)
-        bad->found = true;
-    else
-        dead_record(v, r, slot, offset);
-    return true;
+    mem_free(topic);
+    return ok;
 }
 
 static bool read_dead_letters(struct verify *v, struct err *e)
@@ -290,7 +206,6 @@ static bool read_dead_letters(struct verify *v, struct err *e)
     struct kafka_reader *reader;
     bool ok;
 
-    places_sort(&v->bad);
     v->dead_letters_are_kept = topic[0] != '\0';
     if (!v->dead_letters_are_kept)
         return true;
@@ -299,9 +214,6 @@ static bool read_dead_letters(struct verify *v, struct err *e)
         return err_wrap(e, "dead-letter topic");
     ok = read_all(v, reader, "dead letters", dead_letter, e);
     kafka_reader_free(reader);
-    places_sort(&v->valueless);
-    for (size_t i = 0; i < v->bad.n; i++)
-        v->dead_missing += !v->bad.items[i].found;
     return ok;
 }
 
@@ -342,7 +254,6 @@ static bool scan_collections(struct verify *v, struct err *e)
 
 struct missing {
     struct verify *v;
-    uint64_t dead_without_value;
     size_t shown;
 };
 
@@ -350,10 +261,6 @@ static void missing_one(void *ctx, uint32_t slot, int64_t offset)
 {
     struct missing *m = ctx;
 
-    if (places_find(&m->v->valueless, slot, offset)) {
-        m->dead_without_value++;
-        return;
-    }
     if (m->shown++ < SHOWN_MAX && !m->v->args->json)
         printf("missing      %s/%d@%" PRId64 "\n", m->v->names[slot].topic,
                (int)m->v->names[slot].partition, offset);
@@ -363,9 +270,8 @@ static bool print_books(struct verify *v)
 {
     struct missing m = {.v = v};
     struct audit_books b = audit_finish(v->audit, SIZE_MAX, missing_one, &m);
-    uint64_t missing = b.missing - m.dead_without_value;
     uint64_t extra = b.extra + v->keyless;
-    bool balanced = missing == 0 && b.different == 0 && b.doubled == 0 && v->dead_missing == 0 &&
+    bool balanced = b.missing == 0 && b.different == 0 && b.doubled == 0 && v->dead_missing == 0 &&
                     (extra == 0 || v->args->allow_extra);
     const struct {
         const char *name, *help;
@@ -374,12 +280,12 @@ static bool print_books(struct verify *v)
         {"records", "records that ask for a document", b.records},
         {"distinct", "dedup keys among them", b.distinct},
         {"stored", "documents there and right", b.right},
-        {"missing", "dedup keys without document or dead letter", missing},
+        {"missing", "dedup keys without document or dead letter", b.missing},
         {"different", "documents unlike the first record of their dedup key", b.different},
         {"doubled", "documents whose dedup key has another one", b.doubled},
         {"extra", "documents that no record asks for", extra},
-        {"refused", "dedup keys that are dead letters instead", b.dead + m.dead_without_value},
-        {"bad", "records that can't be stored", v->bad.n},
+        {"refused", "dedup keys that are dead letters instead", b.dead},
+        {"bad", "records that can't be stored", v->bad},
         {"dead_letters", "dead letters of these topics", v->dead_letters},
         {"dead_missing", "bad records without a dead letter", v->dead_missing},
         {"skipped", "tombstones skipped by rule", v->skipped},
@@ -439,8 +345,6 @@ static void verify_close(struct verify *v)
     cli_mappings_free(v->mappings, v->config->n_routes);
     audit_free(v->audit);
     mem_free(v->names);
-    mem_free(v->bad.items);
-    mem_free(v->valueless.items);
     buf_clear(&v->listed);
     config_free(v->config);
 }
@@ -461,8 +365,8 @@ enum exit_code cmd_verify(const struct args *args)
         return EXIT_BAD_USAGE;
     }
     v.audit = audit_new(memory);
-    if (verify_open(&v, "verify", &e) && read_all(&v, v.reader, "records", expect_record, &e) &&
-        read_dead_letters(&v, &e) && scan_collections(&v, &e))
+    if (verify_open(&v, "verify", &e) && read_dead_letters(&v, &e) &&
+        read_all(&v, v.reader, "records", expect_record, &e) && scan_collections(&v, &e))
         code = print_books(&v) ? EXIT_FINE : EXIT_FOUND;
     else
         code = cli_fail(&e);

@@ -5,7 +5,14 @@
 
 #include "base/mem.h"
 
-enum { FLAG_USED = 1, FLAG_STORED = 2, FLAG_DEAD = 4, FLAG_OTHERS = 8, FLAG_MARK = 16 };
+enum {
+    FLAG_USED = 1,
+    FLAG_STORED = 2,
+    FLAG_DEAD = 4,
+    FLAG_LIVE = 8,
+    FLAG_OTHERS = 16,
+    FLAG_MARK = 32
+};
 
 struct entry {
     uint64_t key[2];
@@ -116,7 +123,7 @@ static bool reserve(struct audit *a, struct err *e)
  * under keys made of the dedup key and the lane or the content: entries that only mark that it was
  * so.
  */
-enum mark_kind { MARK_LANE, MARK_CONTENT };
+enum mark_kind { MARK_LANE, MARK_CONTENT, MARK_PLACE };
 
 static struct entry *mark_at(const struct audit *a, const uint64_t key[2], enum mark_kind kind,
                              uint64_t what, uint64_t own_key[2])
@@ -159,6 +166,46 @@ static void other_lane(struct audit *a, struct entry *at, uint64_t content, uint
         (void)mark(a, key, MARK_CONTENT, content);
 }
 
+/* The place of a record takes the part of the key in a mark. */
+static void place_key(struct slice topic, int32_t partition, uint64_t out[2])
+{
+    out[0] = XXH3_64bits(topic.ptr ? topic.ptr : "", topic.len);
+    out[1] = (uint64_t)(uint32_t)partition;
+}
+
+bool audit_dead(struct audit *a, struct slice topic, int32_t partition, int64_t offset,
+                struct err *e)
+{
+    uint64_t place[2];
+
+    if (!reserve(a, e))
+        return false;
+    place_key(topic, partition, place);
+    (void)mark(a, place, MARK_PLACE, (uint64_t)offset);
+    return true;
+}
+
+bool audit_is_dead(const struct audit *a, struct slice topic, int32_t partition, int64_t offset)
+{
+    uint64_t place[2];
+
+    place_key(topic, partition, place);
+    return marked(a, place, MARK_PLACE, (uint64_t)offset);
+}
+
+/* The entry of this key, made when it is new. */
+static struct entry *expected(struct audit *a, const uint64_t key[2])
+{
+    struct entry *at = find(a->entries, a->cap, key);
+
+    if (at->flags & FLAG_USED)
+        return at;
+    *at = (struct entry){.key = {key[0], key[1]}, .flags = FLAG_USED};
+    a->used++;
+    a->books.distinct++;
+    return at;
+}
+
 bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
                   const bson_t *document, struct err *e)
 {
@@ -171,21 +218,21 @@ bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
     MUST(r->slot <= UINT16_MAX);
     if (!reserve(a, e))
         return false;
-    at = find(a->entries, a->cap, k);
+    at = expected(a, k);
     a->books.records++;
-    if (at->flags & FLAG_USED) {
+    if (audit_is_dead(a, slice_text(r->topic), r->partition, r->offset)) {
+        at->flags |= FLAG_DEAD;
+        (void)mark(a, k, MARK_CONTENT, content);
+    } else if (at->flags & FLAG_LIVE) {
         if (at->lane != lane && (at->content != content || (at->flags & FLAG_OTHERS)))
             other_lane(a, at, content, lane);
-        return true;
+    } else {
+        at->content = content;
+        at->offset = r->offset;
+        at->slot = (uint16_t)r->slot;
+        at->lane = lane;
+        at->flags |= FLAG_LIVE;
     }
-    *at = (struct entry){.key = {k[0], k[1]},
-                         .content = content,
-                         .offset = r->offset,
-                         .slot = (uint16_t)r->slot,
-                         .lane = lane,
-                         .flags = FLAG_USED};
-    a->used++;
-    a->books.distinct++;
     return true;
 }
 
@@ -196,14 +243,6 @@ static struct entry *known(struct audit *a, uint32_t route, const bson_t *key)
     struct entry *at = find(a->entries, a->cap, k);
 
     return at->flags & FLAG_USED ? at : NULL;
-}
-
-void audit_dead(struct audit *a, uint32_t route, const bson_t *key)
-{
-    struct entry *at = known(a, route, key);
-
-    if (at)
-        at->flags |= FLAG_DEAD;
 }
 
 enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *key,
@@ -222,9 +261,8 @@ enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *k
     }
     at->flags |= FLAG_STORED;
     content = content_hash(document);
-    /* A dead letter of this key: the next of its lane was stored instead, whatever it holds. */
-    if (content == at->content || (at->flags & FLAG_DEAD) ||
-        ((at->flags & FLAG_OTHERS) && marked(a, at->key, MARK_CONTENT, content))) {
+    if (((at->flags & FLAG_LIVE) && content == at->content) ||
+        ((at->flags & (FLAG_OTHERS | FLAG_DEAD)) && marked(a, at->key, MARK_CONTENT, content))) {
         a->books.right++;
         return AUDIT_RIGHT;
     }
@@ -240,7 +278,7 @@ struct audit_books audit_finish(struct audit *a, size_t max, audit_missing_fn *e
 
         if (!(at->flags & FLAG_USED) || (at->flags & (FLAG_STORED | FLAG_MARK)))
             continue;
-        if (at->flags & FLAG_DEAD) {
+        if (!(at->flags & FLAG_LIVE)) {
             a->books.dead++;
         } else if (a->books.missing++ < max && each) {
             each(ctx, at->slot, at->offset);

@@ -33,6 +33,10 @@ static const struct {
     {"metadata.broker.list", NULL, "they are kafka.brokers"},
     {"group.instance.id", NULL, "it is kafka.instance_id"},
     {"client.id", NULL, "it is kafka.client_id"},
+    {"delivery.report.only.error", NULL, "a dead letter is settled by its delivery report"},
+    {"message.timeout.ms", "0", "a worker would wait for a dead letter without end"},
+    {"delivery.timeout.ms", "0", "a worker would wait for a dead letter without end"},
+    {"log.queue", NULL, "librdkafka's log goes into idemsink's own"},
 };
 
 static bool ends_with(const char *text, const char *end)
@@ -74,7 +78,8 @@ static bool check_drain(struct config_parse_state *s)
     const struct config_pairs *p = &s->config->kafka.properties;
 
     for (size_t i = 0; i < p->n; i++)
-        if (strcmp(p->items[i].name, "max.poll.interval.ms") == 0)
+        if (strcmp(p->items[i].name, "max.poll.interval.ms") == 0 &&
+            strspn(p->items[i].value, "0123456789") == strlen(p->items[i].value))
             poll_ms = strtoll(p->items[i].value, NULL, 10);
     if (s->config->worker.drain_timeout_ms * 2 < poll_ms)
         return true;
@@ -188,8 +193,9 @@ bool config_check(struct config_parse_state *s)
     if (!config_check_kafka(s) || !check_mongo(s))
         return false;
     if (*c->redis.uri && !starts_with(c->redis.uri, "redis://") &&
-        !starts_with(c->redis.uri, "rediss://"))
-        return config_fail(config_at(s, "redis.uri"), "has to start with redis:// or rediss://");
+        !starts_with(c->redis.uri, "rediss://") && !starts_with(c->redis.uri, "unix://"))
+        return config_fail(config_at(s, "redis.uri"),
+                           "has to start with redis://, rediss:// or unix://");
     if (!check_worker(s) || !check_dead_letter(s))
         return false;
     if (*c->http.listen && !is_listen(c->http.listen))

@@ -14,6 +14,9 @@
  * ----------------------------------------------------------------------------------------------------------
  */
 
+/* What a key may hold, in --set. */
+#define KEY_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.\""
+
 /* One override on its way to its place. Every value that it makes has the line -1 - number. */
 struct override {
     struct config_parse_state *s;
@@ -35,7 +38,9 @@ static bool fail(struct override *o, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    return err_set(o->s->e, ERR_CONFIG, 0, "--set %s: %s", o->key, what);
+    /* A forgotten "mongo.uri=" makes the value the key: only what a key may hold is shown. */
+    return err_set(o->s->e, ERR_CONFIG, 0, "--set %.*s: %s", (int)strspn(o->key, KEY_CHARS), o->key,
+                   what);
 }
 
 static json_t *wrap(const struct override *o, json_t *v)

@@ -61,14 +61,16 @@ static const struct row rows[REASON_COUNT] = {
         {"unique_conflict",
          "another document has the same value under another unique index, and none has this dedup "
          "key: two events "
-         "claim one value. The error names index and value; decide which is right, then replay"},
-    [REASON_CONFLICT] = {"conflict", "a document with this dedup key is there with other content, "
-                                     "and dedup.conflict = \"dead_letter\""},
+         "claim one value. The error names index and value; decide which is right, then produce it "
+         "again"},
+    [REASON_CONFLICT] = {"conflict",
+                         "a document with this dedup key is there with other content, "
+                         "and other content is to be refused (no version does that yet)"},
     [REASON_VALIDATION] =
         {"validation",
          "the collection's validator refuses the document (code 121). Fix producer or validator"},
     [REASON_REJECTED] = {"rejected", "MongoDB refuses this document for good; the error has its "
-                                     "code and text. Read them, then replay"},
+                                     "code and text. Read them, then produce it again"},
 };
 
 const char *reason_name(enum reason reason)

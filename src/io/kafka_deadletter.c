@@ -70,6 +70,7 @@ static rd_kafka_t *handle_new(struct kafka_deadletter *d, struct err *e)
     static const struct kafka_setting musts[] = {
         {"acks", "all"},
         {"enable.idempotence", "true"},
+        {"delivery.report.only.error", "false"},
         {0},
     };
     rd_kafka_conf_t *conf;

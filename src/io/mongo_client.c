@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,15 @@ mongoc_uri_t *mongo_uri(const struct config *c, struct err *e)
         set_timeout(uri, MONGOC_URI_CONNECTTIMEOUTMS, c->mongo.connect_timeout_ms) &&
         set_timeout(uri, MONGOC_URI_SOCKETTIMEOUTMS, c->mongo.socket_timeout_ms) &&
         (mongoc_uri_has_option(uri, MONGOC_URI_APPNAME) || mongoc_uri_set_appname(uri, "idemsink"));
+    int64_t socket_ms = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SOCKETTIMEOUTMS, 0);
+    if (ok && socket_ms > 0 && socket_ms <= c->mongo.write_timeout_ms) {
+        mongoc_uri_destroy(uri);
+        err_set(e, ERR_CONFIG, 0,
+                "mongo.uri: socketTimeoutMS %" PRId64 " is not above mongo.write_timeout (%" PRId64
+                " ms): a write concern that is slow would look like a broken connection",
+                socket_ms, c->mongo.write_timeout_ms);
+        return NULL;
+    }
     if (ok)
         return uri;
     mongoc_uri_destroy(uri);

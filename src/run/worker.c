@@ -157,13 +157,19 @@ static void batch_write(struct worker *w, uint32_t route)
     atomic_store_explicit(&w->shared->blocked, (int)blocked, memory_order_relaxed);
 }
 
-/* The server's texts quote the document behind the first brace ("... dup key: { email: ..."). That
- * has no place in a log; the dead letter has it all. */
+/*
+ * The server's texts quote the document, E11000 behind its first brace ("... dup key: { email:
+ * ..."), others anywhere. That has no place in a log; the dead letter has it all.
+ */
 static char *text_without_data(const struct record *r)
 {
     const char *text = r->rejected.text ? r->rejected.text : "";
 
-    return mem_text_n(text, r->rejected.code != 0 ? strcspn(text, "{") : strlen(text));
+    if (r->rejected.code == 0) /* ours */
+        return mem_text(text);
+    if (r->rejected.reason == REASON_UNIQUE_CONFLICT)
+        return mem_text_n(text, strcspn(text, "{"));
+    return mem_text("refused by the server; the dead letter has its words");
 }
 
 static void log_bad_record(const struct record *r, const char *what)

@@ -12,7 +12,7 @@ static struct err e;
 
 static bool expect(struct audit *a, uint64_t lane, int id, const char *content, int64_t offset)
 {
-    struct record r = {.order_hash = lane << 48, .offset = offset, .slot = 3};
+    struct record r = {.topic = "t", .order_hash = lane << 48, .offset = offset, .slot = 3};
     bson_t *key = BCON_NEW("id", BCON_INT32(id));
     bson_t *document = BCON_NEW("id", BCON_INT32(id), "v", content);
     bool ok = audit_expect(a, &r, key, document, &e);
@@ -33,12 +33,12 @@ static enum audit_verdict stored(struct audit *a, int id, const char *content)
     return v;
 }
 
-static void dead(struct audit *a, int id)
+static void dead(struct audit *a, int64_t offset)
 {
-    bson_t *key = BCON_NEW("id", BCON_INT32(id));
-
-    audit_dead(a, 0, key);
-    bson_destroy(key);
+    assert_true(audit_dead(a, slice_text("t"), 0, offset, &e));
+    assert_true(audit_is_dead(a, slice_text("t"), 0, offset));
+    assert_false(audit_is_dead(a, slice_text("t"), 1, offset));
+    assert_false(audit_is_dead(a, slice_text("u"), 0, offset));
 }
 
 static void remember(void *ctx, uint32_t slot, int64_t offset)
@@ -53,11 +53,11 @@ static void balanced_books(void **state)
     int64_t missing = -1;
 
     (void)state;
+    dead(a, 12);
     assert_true(expect(a, 1, 1, "first", 10));
     assert_true(expect(a, 1, 1, "first", 11));
     assert_true(expect(a, 1, 2, "x", 12));
     assert_int_equal(stored(a, 1, "first"), AUDIT_RIGHT);
-    dead(a, 2);
     struct audit_books b = audit_finish(a, 10, remember, &missing);
     assert_int_equal(b.records, 3);
     assert_int_equal(b.distinct, 2);
@@ -131,16 +131,44 @@ static void two_contents_of_every_key(void **state)
     audit_free(a);
 }
 
-/* The first of its lane was refused by the server (a validator), so the second was stored. */
+/* The first of its lane was refused by the server (a validator), so the second has to be stored. */
 static void behind_a_dead_letter(void **state)
+{
+    const char *const contents[] = {"second", "refused", "altered", NULL};
+    const enum audit_verdict right[] = {AUDIT_RIGHT, AUDIT_RIGHT, AUDIT_DIFFERENT};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct audit *a = audit_new(1 << 20);
+        int64_t missing = -1;
+
+        dead(a, 1);
+        assert_true(expect(a, 1, 1, "refused", 1));
+        assert_true(expect(a, 1, 1, "second", 2));
+        if (contents[i]) /* "refused" may have been stored when it was delivered once more */
+            assert_int_equal(stored(a, 1, contents[i]), right[i]);
+        struct audit_books b = audit_finish(a, 1, remember, &missing);
+        assert_int_equal(b.missing, contents[i] ? 0 : 1);
+        assert_int_equal(missing, contents[i] ? -1 : 2);
+        assert_int_equal(b.dead, 0);
+        audit_free(a);
+    }
+}
+
+/* All records of a key are dead letters: it needs no document. */
+static void nothing_but_dead_letters(void **state)
 {
     struct audit *a = audit_new(1 << 20);
 
     (void)state;
-    assert_true(expect(a, 1, 1, "refused", 1));
-    assert_true(expect(a, 1, 1, "second", 2));
     dead(a, 1);
-    assert_int_equal(stored(a, 1, "second"), AUDIT_RIGHT);
+    dead(a, 2);
+    assert_true(expect(a, 1, 1, "a", 1));
+    assert_true(expect(a, 1, 1, "b", 2));
+    struct audit_books b = audit_finish(a, 0, NULL, NULL);
+    assert_int_equal(b.dead, 1);
+    assert_int_equal(b.missing, 0);
+    assert_int_equal(stored(a, 1, "c"), AUDIT_DIFFERENT);
     audit_free(a);
 }
 
@@ -162,9 +190,13 @@ static void grows_and_says_when_full(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(balanced_books),       cmocka_unit_test(every_kind_of_fault),
-        cmocka_unit_test(lanes_race),           cmocka_unit_test(two_contents_of_every_key),
-        cmocka_unit_test(behind_a_dead_letter), cmocka_unit_test(grows_and_says_when_full),
+        cmocka_unit_test(balanced_books),
+        cmocka_unit_test(every_kind_of_fault),
+        cmocka_unit_test(lanes_race),
+        cmocka_unit_test(two_contents_of_every_key),
+        cmocka_unit_test(behind_a_dead_letter),
+        cmocka_unit_test(nothing_but_dead_letters),
+        cmocka_unit_test(grows_and_says_when_full),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
