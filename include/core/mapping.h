@@ -61,9 +61,9 @@ void mapping_free(struct mapping *m);
 /*
  * Sets r->order_space, order_key (and order_owned), order_hash. A record without the value that
  * order_by names (no Kafka key, no header, a path that leads to no scalar) is ordered by its dedup
- * key. Parses the payload only where the ordering key needs it, leaves what it parsed in r->json,
- * and adds what that takes to r->bytes: call it before the record is counted. Cannot fail: without
- * a usable key it is ORDER_NONE, and mapping_build() will say why.
+ * key. Parses the payload only where the ordering key needs it, leaves a small tree in r->json for
+ * mapping_build(), and adds what that takes to r->bytes: call it before the record is counted.
+ * Cannot fail: without a usable key it is ORDER_NONE, and mapping_build() will say why.
  */
 void mapping_order(const struct mapping *m, struct record *r);
 

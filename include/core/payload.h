@@ -19,6 +19,13 @@ bool payload_parse(struct record *r, bool reject);
 void payload_release(struct record *r);
 
 /*
+ * At least what the tree of this payload takes in memory, by its brackets and commas: the factor
+ * to the text lies between 1 and 80 ("[{},{},...") and the sender chooses it. Stops counting above
+ * `enough`. Brackets and commas inside of texts are counted too, which is only ever too much.
+ */
+size_t payload_tree_bytes(struct slice text, size_t enough);
+
+/*
  * The text of the number at this path, as the producer wrote it (a double would have lost digits).
  * text is the payload that root was parsed from; the path leads to a number in root.
  */

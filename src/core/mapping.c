@@ -151,11 +151,20 @@ static bool order_by_pick(const struct mapping *m, struct record *r)
 }
 
 /*
- * jansson's tree of a payload takes about this many times the bytes of its text (measured: 10.4 for
- * flights of 5 members, 7.8 for earthquakes of 26). It waits with the record, so the budget must
- * know.
+ * A tree may wait with its record for long, so the budget must know of all of it, and a large one
+ * (some 300 values) doesn't wait at all: mapping_build() parses again.
  */
-enum { TREE_FACTOR = 10 };
+enum { TREE_KEPT_MAX = 64 * 1024 };
+
+static void keep_or_release(struct record *r)
+{
+    size_t bytes = payload_tree_bytes(r->value, TREE_KEPT_MAX);
+
+    if (bytes > TREE_KEPT_MAX)
+        payload_release(r);
+    else
+        r->bytes += bytes;
+}
 
 void mapping_order(const struct mapping *m, struct record *r)
 {
@@ -170,7 +179,7 @@ void mapping_order(const struct mapping *m, struct record *r)
     if (r->order_owned != NULL)
         r->bytes += r->order_key.len;
     if (r->json != NULL && !parsed)
-        r->bytes += r->value.len * TREE_FACTOR;
+        keep_or_release(r);
 }
 
 /* --- the write --- */

@@ -136,6 +136,26 @@ void payload_release(struct record *r)
     r->json = NULL;
 }
 
+/*
+ * Sizes of jansson 2.14 with what glibc's malloc adds, each with the largest value that needs no
+ * further bracket or comma (a text: 48 and 32 more than its bytes): an object 80 and its first
+ * buckets 144, an array 48 and its first places 80, a member 82 and 32 of buckets, an element 16.
+ */
+size_t payload_tree_bytes(struct slice text, size_t enough)
+{
+    enum { TEXT = 80, OBJECT = 80 + 144 + 82 + TEXT, OTHER = 48 + 80 + TEXT };
+    const char *at = text.ptr, *end = at + text.len;
+    size_t bytes = text.len;
+
+    for (; at < end && bytes <= enough; at++) {
+        if (*at == '{')
+            bytes += OBJECT;
+        else if (*at == '[' || *at == ',')
+            bytes += OTHER;
+    }
+    return bytes;
+}
+
 /* --- the text of one number: a walk over text that is known to be valid --- */
 
 struct scan {
