@@ -188,7 +188,7 @@ void mapping_order(const struct mapping *m, struct record *r)
 static bool has_dollar_name(json_t *node, unsigned level)
 {
     if (level > JSON_BSON_LEVELS)
-        return true; /* too deep, which is found later and said then */
+        return false; /* too deep, which to_document() says */
     if (json_is_array(node)) {
         for (size_t i = 0; i < json_array_size(node); i++) {
             if (has_dollar_name(json_array_get(node, i), level + 1))

@@ -469,7 +469,9 @@ static void test_depths(void **state)
     depth_case("dedup id\ninto_id\nunder p", 99, '{', '}', "upsert");
     depth_case("dedup id\ninto_id\nunder p", 100, '{', '}', "too_deep");
     depth_case("dedup id\nexclude a", 2000, '[', ']', "upsert"); /* what counts is the document */
-    depth_case("dedup id\nrename a _id", 101, '{', '}', "unsafe_name");
+    depth_case("dedup id\nrename a _id", 100, '{', '}', "upsert");
+    depth_case("dedup id\nrename a _id", 101, '{', '}', "too_deep");
+    depth_case("dedup id\nrename a _id", 2000, '{', '}', "too_deep");
 }
 
 /* "upsert" or the reason for {"id":1,"a":"xxx..."}. */
