@@ -457,6 +457,21 @@ static void depth_case(const char *spec, int levels, char open, char close, cons
     check_reason(spec, value, strlen(value), expected);
 }
 
+/* A value at the bottom of 100 levels is no level of its own. */
+static void test_a_value_in_the_deepest_id(void **state)
+{
+    struct buf b = {0};
+
+    (void)state;
+    buf_add_text(&b, "{\"id\":1,\"_id\":");
+    for (int i = 0; i < 99; i++)
+        buf_add_text(&b, "{\"a\":");
+    buf_add_char(&b, '7');
+    for (int i = 0; i < 100; i++)
+        buf_add_char(&b, '}');
+    check_reason("dedup id", b.data, b.len, "upsert");
+}
+
 static void test_depths(void **state)
 {
     (void)state;
@@ -754,6 +769,7 @@ int main(void)
         cmocka_unit_test(test_set_and_source_fields),
         cmocka_unit_test(test_many_types),
         cmocka_unit_test(test_depths),
+        cmocka_unit_test(test_a_value_in_the_deepest_id),
         cmocka_unit_test(test_size),
         cmocka_unit_test(test_size_of_many_small_values),
         cmocka_unit_test(test_order_spaces),
