@@ -272,7 +272,8 @@ static void what_does_not_fit_together(void **state)
         {"[http]\nlisten = \"h:x\"", "f:12:1: http.listen: \"h:x\" is not host:port"},
         {"[http]\nlisten = \"::1:80\"", "f:12:1: http.listen: \"::1:80\" is not host:port"},
         {"[http]\nlisten = \"[]:80\"", "f:12:1: http.listen: \"[]:80\" is not host:port"},
-        {"[redis]\nuri = \"h:6379\"", "f:12:1: redis.uri: has to start with redis:// or rediss://"},
+        {"[redis]\nuri = \"h:6379\"",
+         "f:12:1: redis.uri: has to start with redis://, rediss:// or unix://"},
         {"[dead_letter]\ntopic = \"dead\"\non_bad_record = \"stop\"",
          "f:13:1: dead_letter.on_bad_record: has no meaning together with dead_letter.topic: bad "
          "records go to the topic, so neither stop nor skip applies; remove one of the two"},
