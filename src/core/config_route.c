@@ -186,6 +186,12 @@ static bool check_collisions(struct config_parse_state *s, size_t i)
         config_at(s, "route.%zu.dedup.fields.%zu", i, j);
         if (*r->source_fields && config_paths_collide(field, r->source_fields))
             return config_fail(s, "\"%.60s\" collides with source_fields", field);
+        /* inside of it is fine: that is where the payload's own fields are */
+        if (*r->under && strlen(field) <= strlen(r->under) && config_paths_collide(field, r->under))
+            return config_fail(s,
+                               "\"%.60s\" is taken: under puts the payload at \"%.60s\"; choose a "
+                               "path beside or below that",
+                               field, r->under);
         for (size_t k = 0; k < j; k++)
             if (config_paths_collide(field, r->dedup.fields.items[k]))
                 return config_fail(s, "\"%.60s\" collides with \"%.60s\"", field,

@@ -189,6 +189,9 @@ static void dedup_fields_follow_the_payload(void **state)
         {"rename.\"a.b\" = \"z\"", "a", "a"},
         {"under = \"p.q\"\nrename.a = \"x\"", "a", "p.q.x"},
         {"under = \"p\"\ndedup.fields = [\"own\"]", "@key", "own"},
+        {"under = \"p\"\ndedup.fields = [\"p.own\"]", "@key", "p.own"},
+        {"under = \"p.q\"\ndedup.fields = [\"p.r\"]", "@key", "p.r"},
+        {"under = \"pp\"\ndedup.fields = [\"p\"]", "@key", "p"},
     };
 
     (void)state;

@@ -559,6 +559,12 @@ static void dedup_keys(void **state)
         {"key = [\"a\"]\ninto = \"_id\"\n[route.set]\n_id = 1",
          "f:13:1: route.set._id: _id is the dedup key (dedup.into = \"_id\")"},
     };
+    static const struct mistake under[] = {
+        {"under = \"doc\"\ndedup = {key = [\"@key\"], fields = [\"doc\"]}",
+         "\"doc\" is taken: under puts the payload at \"doc\""},
+        {"under = \"a.b\"\ndedup = {key = [\"@key\"], fields = [\"a\"]}",
+         "\"a\" is taken: under puts the payload at \"a.b\""},
+    };
     static const struct mistake shared[] = {
         {"dedup.key = [\"other\"]", "f:15:1"},
         {"dedup = {key = [\"id\", \"b\"]}", "f:15:1"},
@@ -573,6 +579,14 @@ static void dedup_keys(void **state)
         buf_printf(&text, "[route.dedup]\n%s", mistakes[i].text);
         assert_fails_with(KAFKA MONGO ROUTE, text.data, NULL, mistakes[i].expected);
         buf_clear(&text);
+    }
+    for (size_t i = 0; i < sizeof under / sizeof under[0]; i++) {
+        char expected[200];
+
+        snprintf(expected, sizeof expected,
+                 "f:10:36: route.dedup.fields: %s; choose a path beside or below that",
+                 under[i].expected);
+        assert_fails_with(KAFKA MONGO ROUTE, under[i].text, NULL, expected);
     }
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
         struct buf text = {0}, expected = {0};
