@@ -56,7 +56,8 @@ json_t *fail(struct err *e, const char *name, place at, std::string_view what)
     /* "expected 'true', saw 'trus'": more than a character or two may be the beginning of a secret.
      */
     const auto saw = what.find(", saw '");
-    if (saw != what.npos && what.size() - saw > sizeof ", saw 'xx'")
+    if (saw != what.npos && what.size() - saw > sizeof ", saw 'xx'" &&
+        what[saw + sizeof ", saw '" - 1] != '\\')
         what = what.substr(0, saw);
     std::string clean(what.substr(0, ERR_TEXT_MAX));
 
