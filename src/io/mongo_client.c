@@ -25,8 +25,6 @@ static void on_log(mongoc_log_level_t level, const char *domain, const char *mes
 
 static void library_start(void)
 {
-    /* Its counters in shared memory would stay behind in /dev/shm after every kill. */
-    (void)setenv("MONGOC_DISABLE_SHM", "1", 0);
     mongoc_log_set_handler(on_log, NULL);
     mongoc_init();
 }

@@ -244,25 +244,25 @@ struct source_events intake_events(struct intake *in)
 }
 
 /*
- * What is read lies below what the group has committed, and the log ends before it: the topic was
- * created anew, or cut. The committed offset has to follow, or a restart would skip what is written
- * up to it. This is the only way on which it goes back, and the log went first.
+ * What is read lies below what the group has committed. If the log ends before that, the topic was
+ * created anew, or cut: the committed offset has to follow, or a restart would skip what is written
+ * up to it. This is the only way on which it goes back, and the log went first. If the log is as it
+ * was, the library has only rewound (seen with 2.0.2: an answer about the start offset that was
+ * asked for in an earlier assignment): the records are done again, and nothing is committed until
+ * they have passed the committed offset.
  */
-static void committed_follows(struct intake *in, uint32_t slot, int64_t offset, bool went_back)
+static void committed_follows(struct intake *in, uint32_t slot, int64_t offset)
 {
     struct intake_slot *s = slot_get(in, slot);
     int64_t end = in->source.ops->slot_end(in->source.self, slot);
     bool sent = false;
     struct err e;
 
-    if (offset >= s->committed || (!went_back && (end < 0 || end >= s->committed)))
+    if (offset >= s->committed || end < 0 || end >= s->committed)
         return;
-    slot_log(
-        in,
-        "the log ends before the committed offset: it was created anew or cut; reading from here",
-        slot, offset);
-    if (!went_back)
-        metric_add(in->o.metrics->rewritten_logs, 1);
+    slot_log(in, "the log ends before the committed offset: it was created anew or cut", slot,
+             offset);
+    metric_add(in->o.metrics->rewritten_logs, 1);
     /* An answer that is still on its way speaks of the old log. */
     if (!in->source.ops->commit(in->source.self, NULL, 0, COMMIT_WAIT_MS, &sent, &e))
         log_warn("the commit before the log was rewritten is not answered",
@@ -275,19 +275,17 @@ static void committed_follows(struct intake *in, uint32_t slot, int64_t offset, 
  * The offset is not above what was read before in this epoch. A new epoch begins here; what is out
  * of the old one comes back late. What is stored stays stored.
  */
-static void log_rewritten(struct intake *in, struct record *r)
+static void went_back(struct intake *in, struct record *r)
 {
     uint32_t slot = r->slot;
     int64_t offset = r->offset;
 
-    log_warn(
-        "offset went back: the topic was created anew or the log was cut; reading on from here",
-        LOG_TEXT("topic", r->topic), LOG_INT("partition", r->partition), LOG_INT("offset", offset));
-    metric_add(in->o.metrics->rewritten_logs, 1);
+    log_warn("offset went back; reading on from here", LOG_TEXT("topic", r->topic),
+             LOG_INT("partition", r->partition), LOG_INT("offset", offset));
     (void)pipeline_drain(in->o.pipeline, &slot, 1, 0);
     pipeline_assign(in->o.pipeline, slot, offset);
     if (pipeline_offer(in->o.pipeline, r))
-        committed_follows(in, slot, offset, true);
+        committed_follows(in, slot, offset);
     else
         record_free(r);
 }
@@ -300,11 +298,11 @@ static void take_in(struct intake *in, struct record *r)
     mapping_order(in->o.mappings[r->route], r);
     if (pipeline_offer(in->o.pipeline, r)) {
         if (offset < in->slots[slot].committed)
-            committed_follows(in, slot, offset, false);
+            committed_follows(in, slot, offset);
         return;
     }
     if (in->slots[slot].assigned)
-        log_rewritten(in, r);
+        went_back(in, r);
     else
         record_free(r); /* of a partition that was taken away meanwhile */
 }

@@ -243,9 +243,9 @@ struct run_metrics *run_metrics_new(struct metrics *registry, const struct confi
         m->partitions[i] = labelled(registry, "idemsink_partition_moves_total",
                                     "Partitions that came and went.", "type", moves[i]);
     }
-    m->rewritten_logs =
-        metrics_counter(registry, "idemsink_rewritten_logs_total",
-                        "How often a partition's offsets went back (topic created anew).", "");
+    m->rewritten_logs = metrics_counter(
+        registry, "idemsink_rewritten_logs_total",
+        "Logs that end before what was committed (topic created anew, or cut).", "");
     metrics_collector(registry, collect, m);
     return m;
 }

@@ -55,7 +55,8 @@ def test_bad_configuration(tmp_path, name, old, new, place, named):
     for command in ("check", "run"):
         done = subprocess.run([BINARY, command, "-c", path], capture_output=True, text=True, timeout=20)
         assert done.returncode == 78, (done.returncode, done.stderr)
-        lines = done.stderr.strip().splitlines()
+        # libmongoc may say so before main(), when another process of the same pid was killed once
+        lines = [line for line in done.stderr.strip().splitlines() if "mongoc: Falling back to malloc" not in line]
         assert len(lines) == 1, lines
         if place:
             assert f"bad.toml:{place}" in lines[0]

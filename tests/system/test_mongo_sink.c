@@ -477,6 +477,7 @@ static void test_answer_that_comes_too_late(void **state)
     (void)state;
     help_begin(&h, "id");
     h.config.mongo.socket_timeout_ms = 1000;
+    h.config.mongo.write_timeout_ms = 500;
     help_connect(&h);
     struct err e = {0};
     assert_true(mongo_make_index(h.mongo, &h.route, &e));

@@ -115,13 +115,14 @@ def test_a_member_that_slept_through_its_session(stack, make, seed, strategy):
     for member in members:
         member.wait_ready()
     with watching(setup, feed) as watch, feeding(feed, pause=0.02, events=50, poison=1):
-        for sleeper in members:
+        for sleeper, other in (members, members[::-1]):
             wait_until(lambda: partitions_of(sleeper) == 2, 30, "two partitions")
             progress(watch, feed)
             time.sleep(random.random() * 0.1)
             sleeper.signal(signal.SIGSTOP)
             try:
-                progress(watch, feed)  # the other has taken over
+                wait_until(lambda: partitions_of(other) == 4, 30, "the other has taken over")
+                progress(watch, feed)
             finally:
                 sleeper.signal(signal.SIGCONT)
             wait_until(lambda: partitions_of(sleeper) == 2, 30, "the sleeper is back")
