@@ -43,8 +43,10 @@ static rd_kafka_resp_err_t on_response_received(rd_kafka_t *rk, int fd, const ch
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
+/* NOLINTBEGIN(readability-non-const-parameter): librdkafka's type */
 static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *opaque,
                                   char *text, size_t size)
+/* NOLINTEND(readability-non-const-parameter) */
 {
     (void)conf, (void)text, (void)size;
     (void)rd_kafka_interceptor_add_on_request_sent(rk, "idemsink", on_request_sent, opaque);
