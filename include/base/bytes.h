@@ -18,6 +18,9 @@ struct slice slice_of(const void *ptr, size_t len);
 struct slice slice_text(const char *text); /* without the NUL; absent for NULL */
 bool slice_equal(struct slice a, struct slice b);
 
+/* How much of a UTF-8 text of len bytes to show in at most max: no character is left half. */
+size_t bytes_cut_utf8(const char *text, size_t len, size_t max);
+
 /* Bytes that grow. Zero-initialised is empty; data is always followed by a NUL
  * (data is NULL until something was added: use buf_text()). */
 struct buf {

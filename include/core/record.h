@@ -74,7 +74,6 @@ struct record {
     uint32_t attempts;         /* how often a write or a dead letter was tried and failed for now */
     struct rejection rejected; /* set: goes to the dead-letter topic and nowhere else */
     int64_t offered_at_ms;     /* monotonic; when pipeline_offer() took it */
-    bool duplicate;            /* the outcome, once known */
 
     /* Private to tracker.c */
     uint32_t epoch;

@@ -24,6 +24,15 @@ bool slice_equal(struct slice a, struct slice b)
     return a.len == b.len && memcmp(a.ptr, b.ptr, a.len) == 0;
 }
 
+size_t bytes_cut_utf8(const char *text, size_t len, size_t max)
+{
+    if (len <= max)
+        return len;
+    while (max > 0 && ((unsigned char)text[max] & 0xC0) == 0x80)
+        max--;
+    return max;
+}
+
 /* Room for more bytes and the NUL behind them. */
 static void buf_reserve(struct buf *b, size_t more)
 {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "core/config_private.h"
 
@@ -115,10 +116,8 @@ static bool parse_int(const char *text, int64_t *out)
 /* A text of the operator's in an error: short, one line, in quotes. */
 static void show_text(const char *text, struct buf *out)
 {
-    size_t len = strlen(text), shown = len > 60 ? 57 : len;
+    size_t len = strlen(text), shown = bytes_cut_utf8(text, len, len > 60 ? 57 : len);
 
-    while (shown < len && ((unsigned char)text[shown] & 0xC0) == 0x80)
-        shown--;
     buf_add_char(out, '"');
     buf_add_json(out, text, shown);
     buf_add_text(out, shown < len ? "...\"" : "\"");

@@ -34,12 +34,7 @@ void outcome_clear(struct outcome *o)
 /* Cut at the end of a character, so that the text stays UTF-8. */
 static char *text_cut(const char *s, size_t len)
 {
-    if (len > TEXT_MAX) {
-        len = TEXT_MAX;
-        while (len > 0 && ((unsigned char)s[len] & 0xC0u) == 0x80u)
-            len--;
-    }
-    return mem_text_n(s, len);
+    return mem_text_n(s, bytes_cut_utf8(s, len, TEXT_MAX));
 }
 
 /* What the top level of a reply says. Iterators stand on the value, where has_ says so. */

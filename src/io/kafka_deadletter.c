@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "io/kafka_private.h"
@@ -146,19 +147,6 @@ static void add_dropped(rd_kafka_headers_t *list, const char *name, size_t bytes
              (size_t)snprintf(text, sizeof text, "dropped: too large, %zu bytes", bytes));
 }
 
-/* At most max bytes, and no half of a UTF-8 character at the end. */
-static size_t cut(const char *text, size_t max)
-{
-    size_t len = strnlen(text, max + 1);
-
-    if (len <= max)
-        return len;
-    len = max;
-    while (len > 0 && ((unsigned char)text[len] & 0xC0) == 0x80)
-        len--;
-    return len;
-}
-
 static size_t add_theirs(rd_kafka_headers_t *list, const struct record *r, bool add)
 {
     size_t bytes = 0;
@@ -194,7 +182,7 @@ static rd_kafka_headers_t *headers_of(const struct kafka_deadletter *d, const st
 
     clock_format(clock_wall_ms(), now);
     add_text(list, "reason", reason, strlen(reason));
-    add_text(list, "error", text, cut(text, ERROR_TEXT_MAX));
+    add_text(list, "error", text, bytes_cut_utf8(text, strlen(text), ERROR_TEXT_MAX));
     add_text(list, "topic", r->topic, strlen(r->topic));
     add_number(list, "partition", r->partition);
     add_number(list, "offset", r->offset);

@@ -66,7 +66,6 @@ static void worker_clear(struct worker *w)
 
 static void add_done(struct worker *w, struct record *r, enum pipeline_outcome outcome)
 {
-    r->duplicate = outcome == PIPELINE_DUPLICATE;
     w->done[w->n_done].record = r;
     w->done[w->n_done].outcome = outcome;
     w->n_done++;
