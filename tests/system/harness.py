@@ -1,5 +1,6 @@
 """What the system tests share: the real services, the daemon as a process, and waiting for a condition."""
 import collections
+import gc
 import json
 import os
 import pathlib
@@ -72,6 +73,10 @@ class Stack:
 
     def down(self):
         self.mongo.close()
+        # The clients' own threads end before their brokers do: one that meets a dead broker while Python goes away crashes it.
+        self._producers.clear()
+        self.admin = None
+        gc.collect()
         self._run("down", "--purge")
 
     def topic(self, partitions=4, name=None, **settings):
