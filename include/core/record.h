@@ -40,6 +40,7 @@ struct rejection {
     enum reason reason; /* REASON_NONE: it is not */
     int code;           /* the server's code, 0 when it was not asked */
     char *text;         /* for the operator; mem_free()d with the record */
+    const char *path;   /* of the payload's value at fault; borrowed from the mapping; NULL: none */
 };
 
 /* Which kind of bytes the ordering key is, so that two kinds never meet in one lane. */
@@ -107,6 +108,9 @@ void record_free(struct record *r); /* NULL is fine */
 /* Marks r as never storable. The first rejection stays. text is formatted and cut to about 1 kB. */
 void record_reject(struct record *r, enum reason reason, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* The value of the payload that the rejection is about; path is borrowed. The first one stays. */
+void record_reject_at(struct record *r, const char *path);
 
 /* The last header of this name; false when there is none. */
 bool record_header(const struct record *r, const char *name, struct slice *out);

@@ -221,11 +221,14 @@ static bool id_is_usable(const struct mapping_work *w)
             record_reject(w->r, REASON_UNSAFE_NAME, 0,
                           "the document has an _id of its own, where the dedup key goes (exclude "
                           "or rename it)");
+        if (!own)
+            record_reject_at(w->r, "_id");
         return own;
     }
     if (json_is_array(id) || has_dollar_name(id, 2)) {
         record_reject(w->r, REASON_UNSAFE_NAME, 0,
                       "MongoDB takes no _id that is an array or holds names that begin with $");
+        record_reject_at(w->r, "_id");
         return false;
     }
     return true;

@@ -273,6 +273,8 @@ bool mapping_dedup_filter(const struct mapping *m, struct record *r, bson_t *fil
                           f.reason == REASON_TYPE_CONVERSION ? "\"%s\" must be %s"
                                                              : "dedup key: \"%s\" %s",
                           part->text, f.what);
+        if (reject && part->pick.kind == PICK_VALUE)
+            record_reject_at(r, part->text);
         return false;
     }
     if (nested)

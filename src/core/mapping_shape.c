@@ -229,6 +229,7 @@ static bool note_type(struct mapping_work *w, const struct mapping_type *type)
     case PATH_IN_ARRAY:
         record_reject(r, REASON_TYPE_CONVERSION, 0, "types: \"%s\" runs through an array",
                       type->path.text);
+        record_reject_at(r, type->path.text);
         return false;
     case PATH_FOUND:
         break;
@@ -241,6 +242,7 @@ static bool note_type(struct mapping_work *w, const struct mapping_type *type)
         return true;
     w->n_notes--;
     record_reject(r, REASON_TYPE_CONVERSION, 0, "\"%s\" must be %s", type->path.text, why);
+    record_reject_at(r, type->path.text);
     return false;
 }
 
@@ -252,6 +254,8 @@ static bool put(struct mapping_work *w, const struct path *to, json_t *value, co
                   "%s: \"%s\" can't be put where the payload has something already (exclude it or "
                   "choose another place)",
                   what, to->text);
+    if (w->m->under.n == 0)
+        record_reject_at(w->r, to->text);
     return false;
 }
 

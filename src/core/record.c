@@ -103,6 +103,12 @@ void record_reject(struct record *r, enum reason reason, int code, const char *f
     r->rejected = (struct rejection){.reason = reason, .code = code, .text = mem_text(text)};
 }
 
+void record_reject_at(struct record *r, const char *path)
+{
+    if (r->rejected.path == NULL)
+        r->rejected.path = path;
+}
+
 bool record_header(const struct record *r, const char *name, struct slice *out)
 {
     struct slice wanted = slice_text(name);
