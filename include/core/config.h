@@ -62,8 +62,8 @@ struct config_dedup {
      * below it. */
     struct config_list fields;
     bool into_id;                  /* dedup.into = "_id" */
-    enum config_conflict conflict; /* no key yet: always off */
-    char *conflict_field;          /* no key yet: always NULL */
+    enum config_conflict conflict;
+    char *conflict_field; /* a name at the top of the document; never empty */
 };
 
 struct config_route {
@@ -72,7 +72,7 @@ struct config_route {
     char *database, *collection;
     char *order_by;            /* a source, "@partition" or "@dedup" */
     enum config_format format; /* no key yet: always json */
-    enum config_write write;   /* no key yet: always upsert */
+    enum config_write write;
     enum config_tombstone tombstone;
     bool ensure_index; /* make a missing dedup index at start */
     bool trust_index;  /* no right to list indexes: go on without the proof */

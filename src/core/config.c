@@ -361,7 +361,6 @@ void config_free(struct config *c)
         clear_group(GROUP_ROUTE, r);
         mem_free(r->invalidate);
         mem_free(r->database);
-        mem_free(r->dedup.conflict_field);
     }
     mem_free(c->routes);
     clear_group(GROUP_MAIN, c);

@@ -143,6 +143,7 @@ static bool check_shape(struct config_parse_state *s, size_t i)
 struct taken {
     const char *path;
     const char *what;
+    size_t part; /* of the dedup key; SIZE_MAX: none */
 };
 
 static bool check_set(struct config_parse_state *s, size_t i, const struct taken *taken, size_t n)
@@ -155,6 +156,9 @@ static bool check_set(struct config_parse_state *s, size_t i, const struct taken
         config_at(s, "route.%zu.set.%s", i, path);
         if (r->dedup.into_id && config_paths_collide(path, "_id"))
             return config_fail(s, "_id is the dedup key (dedup.into = \"_id\")");
+        if (strcmp(path, "_id") == 0 && r->set.items[j].value[0] != '@')
+            return config_fail(s, "every document would have this one _id, and only the first "
+                                  "could be stored");
         for (size_t k = 0; k < n; k++)
             if (config_paths_collide(path, taken[k].path))
                 return config_fail(s, "collides with \"%.60s\", %s", taken[k].path, taken[k].what);
@@ -166,20 +170,100 @@ static bool check_set(struct config_parse_state *s, size_t i, const struct taken
     return true;
 }
 
+/* A rename that moves a part of the dedup key to its field. */
+static bool moves_key(const struct config_route *r, const struct config_pair *rename, size_t part)
+{
+    const char *key = r->dedup.key.items[part];
+    size_t n = strlen(rename->name);
+    char *place = config_document_path(r, key);
+    bool same = *key != '@' && strcmp(place, r->dedup.fields.items[part]) == 0;
+
+    mem_free(place);
+    return same && strncmp(key, rename->name, n) == 0 && (key[n] == '\0' || key[n] == '.');
+}
+
+/* A rename whose target is always taken would refuse every record that it moves something of. */
+static bool check_moves(struct config_parse_state *s, size_t i, const struct taken *taken, size_t n)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    for (size_t j = 0; j < r->rename.n; j++) {
+        const struct config_pair *p = &r->rename.items[j];
+        const char *fault = NULL, *other = NULL;
+        char *to = config_document_path(r, p->name);
+        bool is_key = r->dedup.key.n == 1 && strcmp(r->dedup.key.items[0], p->name) == 0;
+
+        if (r->dedup.into_id && config_paths_collide(to, "_id") &&
+            !(is_key && strcmp(to, "_id") == 0)) {
+            other = "_id";
+            fault = "which is the dedup key (dedup.into = \"_id\")";
+        }
+        for (size_t k = 0; k < n && !fault; k++)
+            if (taken[k].part == SIZE_MAX
+                    ? config_paths_collide(to, taken[k].path)
+                    : config_paths_collide(to, taken[k].path) && !moves_key(r, p, taken[k].part)) {
+                other = taken[k].path;
+                fault = taken[k].what;
+            }
+        for (size_t k = 0; k < r->set.n && !fault; k++)
+            if (config_paths_collide(to, r->set.items[k].name)) {
+                other = r->set.items[k].name;
+                fault = "where [route.set] puts something";
+            }
+        mem_free(to);
+        if (fault)
+            return config_fail(config_at(s, "route.%zu.rename.%s", i, p->name),
+                               "\"%.60s\" collides with \"%.60s\", %s", p->value, other, fault);
+    }
+    return true;
+}
+
+/* dedup.conflict_field: a plain name at the top of the document, where nothing else is put. */
+static bool check_conflict_field(struct config_parse_state *s, size_t i, const struct taken *taken,
+                                 size_t n)
+{
+    const struct config_route *r = &s->config->routes[i];
+    const char *field = r->dedup.conflict_field;
+    const char *fault = config_path_fault(field, true);
+
+    config_at(s, "route.%zu.dedup.conflict_field", i);
+    if (fault)
+        return config_fail(s, "\"%.60s\" %s", field, fault);
+    if (strchr(field, '.') || strcmp(field, "_id") == 0)
+        return config_fail(s, "\"%.60s\" is no name of its own at the top of the document", field);
+    for (size_t k = 0; k < n; k++)
+        if (config_paths_collide(field, taken[k].path))
+            return config_fail(s, "\"%.60s\" collides with \"%.60s\", %s", field, taken[k].path,
+                               taken[k].what);
+    return true;
+}
+
+/* _id holds the dedup key: nothing else of the record may be put there. */
+static bool check_id(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    if (!r->dedup.into_id)
+        return true;
+    if (*r->under && config_paths_collide(r->under, "_id"))
+        return config_fail(config_at(s, "route.%zu.under", i),
+                           "_id is the dedup key (dedup.into = \"_id\")");
+    if (*r->source_fields && config_paths_collide(r->source_fields, "_id"))
+        return config_fail(config_at(s, "route.%zu.source_fields", i),
+                           "_id is the dedup key (dedup.into = \"_id\")");
+    return true;
+}
+
 static bool check_collisions(struct config_parse_state *s, size_t i)
 {
     const struct config_route *r = &s->config->routes[i];
-    struct taken taken[16]; /* 8 dedup fields, under, source_fields */
-    size_t n = 0;
+    struct taken taken[16]; /* 8 dedup fields, under, source_fields, conflict_field */
+    size_t n = 0, moved;
 
-    if (*r->under)
-        taken[n++] = (struct taken){r->under, "where under puts the payload"};
-    if (*r->source_fields) {
-        if (n > 0 && config_paths_collide(r->source_fields, r->under))
-            return config_fail(config_at(s, "route.%zu.source_fields", i),
-                               "collides with \"%.60s\", where under puts the payload", r->under);
-        taken[n++] = (struct taken){r->source_fields, "which is source_fields"};
-    }
+    if (!check_id(s, i))
+        return false;
+    if (*r->source_fields)
+        taken[n++] = (struct taken){r->source_fields, "which is source_fields", SIZE_MAX};
     for (size_t j = 0; j < r->dedup.fields.n; j++) {
         const char *field = r->dedup.fields.items[j];
 
@@ -196,9 +280,24 @@ static bool check_collisions(struct config_parse_state *s, size_t i)
             if (config_paths_collide(field, r->dedup.fields.items[k]))
                 return config_fail(s, "\"%.60s\" collides with \"%.60s\"", field,
                                    r->dedup.fields.items[k]);
-        taken[n++] = (struct taken){field, "a field of the dedup key"};
+        taken[n++] = (struct taken){field, "a field of the dedup key", j};
     }
-    return check_set(s, i, taken, n);
+    moved = n; /* under moves the whole payload: a rename's target lies inside of it */
+    if (*r->under) {
+        if (*r->source_fields && config_paths_collide(r->source_fields, r->under))
+            return config_fail(config_at(s, "route.%zu.source_fields", i),
+                               "collides with \"%.60s\", where under puts the payload", r->under);
+        taken[n++] = (struct taken){r->under, "where under puts the payload", SIZE_MAX};
+    }
+    if (r->dedup.conflict != CONFLICT_OFF) {
+        if (!check_conflict_field(s, i, taken, n))
+            return false;
+        taken[n++] =
+            (struct taken){r->dedup.conflict_field, "which is dedup.conflict_field", SIZE_MAX};
+        if (!*r->under)
+            taken[moved++] = taken[n - 1]; /* the same place: there is no under */
+    }
+    return check_set(s, i, taken, n) && check_moves(s, i, taken, moved);
 }
 
 /* --- the dedup key
@@ -282,6 +381,13 @@ static bool same_identity(const struct config_dedup *a, const struct config_dedu
     return a->key.n == b->key.n && (a->key.n == 1 || same_list(&a->key, &b->key));
 }
 
+/* A document of one route is a duplicate in the other: both must look for its hash in one place. */
+static bool same_check(const struct config_dedup *a, const struct config_dedup *b)
+{
+    return a->conflict == b->conflict &&
+           (a->conflict == CONFLICT_OFF || strcmp(a->conflict_field, b->conflict_field) == 0);
+}
+
 static bool check_shared(struct config_parse_state *s, size_t i)
 {
     const struct config_route *r = &s->config->routes[i];
@@ -289,12 +395,18 @@ static bool check_shared(struct config_parse_state *s, size_t i)
     for (size_t j = 0; j < i; j++) {
         const struct config_route *other = &s->config->routes[j];
 
-        if (strcmp(r->database, other->database) == 0 &&
-            strcmp(r->collection, other->collection) == 0 &&
-            !same_identity(&r->dedup, &other->dedup))
+        bool same_collection = strcmp(r->database, other->database) == 0 &&
+                               strcmp(r->collection, other->collection) == 0;
+
+        if (same_collection && !same_identity(&r->dedup, &other->dedup))
             return config_fail(config_at(s, "route.%zu.dedup", i),
                                "route \"%.60s\" goes into the same collection %.80s.%.80s with "
                                "another dedup key: both need the same fields in the same order",
+                               other->name, r->database, r->collection);
+        if (same_collection && !same_check(&r->dedup, &other->dedup))
+            return config_fail(config_at(s, "route.%zu.dedup.conflict", i),
+                               "route \"%.60s\" goes into the same collection %.80s.%.80s with "
+                               "another conflict or conflict_field: both need the same",
                                other->name, r->database, r->collection);
     }
     return true;

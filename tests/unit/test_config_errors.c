@@ -94,8 +94,8 @@ static void names_that_nobody_knows(void **state)
         {"[retry]\nbatch = 1", "f:12:1: retry.batch: unknown key; did you mean worker.batch?"},
         {"[retry]\nentirely = 1", "f:12:1: retry.entirely: unknown key; known here: first, max"},
         {"feilds = 1", "f:11:1: route.dedup.feilds: unknown key; did you mean \"fields\"?"},
-        {"conflict = \"count\"",
-         "f:11:1: route.dedup.conflict: unknown key; known here: key, into, fields"},
+        {"effects = \"count\"", "f:11:1: route.dedup.effects: unknown key; known here: key, into, "
+                                "fields, conflict, conflict_field"},
         {"[worker.batch.x]\ny = 1", "f:11:9: worker.batch: has to be an integer, not a table"},
         {"[[route]]\nformat = \"bson\"",
          "f:12:1: route.format: unknown key; did you mean log.format?"},
@@ -116,7 +116,8 @@ static void names_that_nobody_knows(void **state)
          "f:14:1: route.invalidate.mode: \"stream\" is not known; possible: \"pubsub\", "
          "\"unlink\", "
          "\"monsqlize\""},
-        {"\"a\\nb\" = 1", "f:11:1: route.dedup.a\\nb: unknown key; known here: key, into, fields"},
+        {"\"a\\nb\" = 1", "f:11:1: route.dedup.a\\nb: unknown key; known here: key, into, fields, "
+                          "conflict, conflict_field"},
     };
 
     (void)state;
@@ -510,6 +511,16 @@ static void sources_and_paths(void **state)
          "f:10:5: route.set.src: collides with \"src\", which is source_fields"},
         {"set.id = 2", "f:9:5: route.set.id: collides with \"id\", a field of the dedup key"},
         {"source_fields = \"id\"", "f:9:1: route.dedup.fields: \"id\" collides with source_fields"},
+        {"set._id = 1", "f:9:5: route.set._id: every document would have this one _id, and only "
+                        "the first could be stored"},
+        {"rename.a = \"id\"",
+         "f:9:8: route.rename.a: \"id\" collides with \"id\", a field of the dedup key"},
+        {"rename.a = \"id.x\"",
+         "f:9:8: route.rename.a: \"id.x\" collides with \"id\", a field of the dedup key"},
+        {"rename.a = \"s.x\"\nset.s = 1",
+         "f:9:8: route.rename.a: \"s.x\" collides with \"s\", where [route.set] puts something"},
+        {"rename.a = \"src\"\nsource_fields = \"src\"",
+         "f:9:8: route.rename.a: \"src\" collides with \"src\", which is source_fields"},
     };
 
     (void)state;
@@ -527,6 +538,89 @@ static void sources_and_paths(void **state)
         assert_fails_with(KAFKA MONGO ROUTE, text.data, NULL, expected.data);
         buf_clear(&text);
         buf_clear(&expected);
+    }
+}
+
+/* What we put into a document ourselves never meets. */
+static void places_that_are_taken(void **state)
+{
+    static const char prefix[] = KAFKA MONGO ROUTE;
+    static const struct mistake mistakes[] = {
+        {"dedup = {key = [\"id\"], conflict = \"count\", conflict_field = \"a.b\"}",
+         "f:9:44: route.dedup.conflict_field: \"a.b\" is no name of its own at the top of the "
+         "document"},
+        {"dedup = {key = [\"id\"], conflict = \"count\", conflict_field = \"_id\"}",
+         "f:9:44: route.dedup.conflict_field: \"_id\" is no name of its own at the top of the "
+         "document"},
+        {"dedup = {key = [\"id\"], conflict = \"count\", conflict_field = \"\"}",
+         "f:9:44: route.dedup.conflict_field: \"\" is an empty path"},
+        {"dedup = {key = [\"id\"], conflict = \"count\", conflict_field = \"$h\"}",
+         "f:9:44: route.dedup.conflict_field: \"$h\" has a name that starts with $, which MongoDB "
+         "keeps for itself"},
+        {"dedup = {key = [\"id.x\"], conflict = \"count\", conflict_field = \"id\"}",
+         "f:9:46: route.dedup.conflict_field: \"id\" collides with \"id.x\", a field of the dedup "
+         "key"},
+        {"dedup = {key = [\"id\"], conflict = \"count\"}\nsource_fields = \"_payload_hash\"",
+         "f:9:1: route.dedup.conflict_field: \"_payload_hash\" collides with \"_payload_hash\", "
+         "which is source_fields"},
+        {"dedup = {key = [\"id\"], conflict = \"count\"}\nset._payload_hash = 1",
+         "f:10:5: route.set._payload_hash: collides with \"_payload_hash\", which is "
+         "dedup.conflict_field"},
+        {"dedup = {key = [\"id\"], conflict = \"count\"}\nrename.a = \"_payload_hash\"",
+         "f:10:8: route.rename.a: \"_payload_hash\" collides with \"_payload_hash\", which is "
+         "dedup.conflict_field"},
+        {"dedup = {key = [\"id\"], conflict = \"count\"}\nunder = \"_payload_hash.x\"",
+         "f:9:1: route.dedup.conflict_field: \"_payload_hash\" collides with "
+         "\"_payload_hash.x.id\", a field of the dedup key"},
+        {"dedup = {key = [\"@key\"], fields = [\"k\"], conflict = \"count\"}\n"
+         "under = \"_payload_hash\"",
+         "f:9:1: route.dedup.conflict_field: \"_payload_hash\" collides with \"_payload_hash\", "
+         "where under puts the payload"},
+        {"dedup = {key = [\"id\"], into = \"_id\"}\nunder = \"_id\"",
+         "f:10:1: route.under: _id is the dedup key (dedup.into = \"_id\")"},
+        {"dedup = {key = [\"id\"], into = \"_id\"}\nsource_fields = \"_id\"",
+         "f:10:1: route.source_fields: _id is the dedup key (dedup.into = \"_id\")"},
+        {"dedup = {key = [\"id\"], into = \"_id\"}\nrename.other = \"_id\"",
+         "f:10:8: route.rename.other: \"_id\" collides with \"_id\", which is the dedup key "
+         "(dedup.into = \"_id\")"},
+    };
+
+    (void)state;
+    ASSERT_ALL(prefix, mistakes);
+    assert_fails_with(ENOUGH,
+                      "[[route]]\nname = \"two\"\ntopics = [\"u\"]\ncollection = \"d.c\"\n"
+                      "dedup = {key = [\"id\"], conflict = \"count\"}",
+                      NULL,
+                      "f:15:24: route.dedup.conflict: route \"d.c\" goes into the same collection "
+                      "d.c with another conflict or conflict_field: both need the same");
+}
+
+/* Renames that move the key itself, and fields that nothing of ours is at. */
+static void places_that_are_free(void **state)
+{
+    static const char *const texts[] = {
+        "dedup = {key = [\"id\"], into = \"_id\"}\nrename.id = \"_id\"",
+        "dedup = {key = [\"id\"]}\nrename.id = \"key\"",
+        "dedup = {key = [\"order.id\"]}\nrename.order = \"o\"",
+        "dedup = {key = [\"id\"]}\nset._id = \"@key\"",
+        "dedup = {key = [\"id\"]}\nset._payload_hash = 1", /* the check is off */
+        "dedup = {key = [\"id\"], conflict = \"dead_letter\"}\nunder = \"p\"\nrename.a = "
+        "\"_payload_hash\"",
+        "dedup = {key = [\"id\"]}\nwrite = \"auto\"",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct buf text = {0};
+        struct err e = {0};
+
+        buf_printf(&text, "%s%s", KAFKA MONGO ROUTE, texts[i]);
+        struct config *c = config_parse(
+            &(struct config_input){.name = "f", .text = slice_of(text.data, text.len)}, &e);
+        if (!c)
+            fail_msg("%s: %s", texts[i], e.text);
+        config_free(c);
+        buf_clear(&text);
     }
 }
 
@@ -789,6 +883,8 @@ int main(void)
         cmocka_unit_test(topics_with_two_ways),
         cmocka_unit_test(collections_and_names),
         cmocka_unit_test(sources_and_paths),
+        cmocka_unit_test(places_that_are_taken),
+        cmocka_unit_test(places_that_are_free),
         cmocka_unit_test(dedup_keys),
         cmocka_unit_test(invalidations),
         cmocka_unit_test(the_environment),
