@@ -100,6 +100,14 @@ enum kafka_read kafka_reader_next(struct kafka_reader *r, int wait_ms, struct re
 /* Offsets passed and offsets there are: an upper bound of the records, gaps count too. */
 void kafka_reader_progress(const struct kafka_reader *r, uint64_t *done, uint64_t *total);
 
+/*
+ * The record at this place, which the caller frees; topic outlives it; partition and offset are not
+ * negative. record.route is not set. NULL: ERR_INPUT (no such partition, offset, or record there),
+ * ERR_CONFIG (no such topic), ERR_AUTH, ERR_TRANSIENT (no answer within wait_ms).
+ */
+struct record *kafka_read_one(const struct config *config, const char *topic, int32_t partition,
+                              int64_t offset, int wait_ms, struct err *e) MUST_CHECK;
+
 /* --- admin -------------------------------------------------------------------------------- */
 
 struct kafka_topic {
