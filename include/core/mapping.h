@@ -45,6 +45,7 @@ struct write_op {
                          INSERT: whole */
     bool has_effects; /* counters or sequences: needs a transaction (none yet) */
     const void *lane; /* operations of one lane must be applied in order; only compared */
+    bool alone; /* under suspicion (core/suspicion.h): a command of its own, behind the others */
 };
 void write_op_clear(struct write_op *op);
 

@@ -45,13 +45,24 @@ enum retry_class {
 };
 const char *retry_class_name(enum retry_class c); /* "no_primary" */
 
+/*
+ * UNKNOWN for a code of the server that isn't known to be permanent: it may be this operation's own
+ * fault all the same (core/suspicion.h decides, over many attempts).
+ */
+enum outcome_doubt {
+    DOUBT_NONE,
+    DOUBT_AMONG, /* told about this operation among others of its command */
+    DOUBT_ALONE  /* it was alone in its command; text is set */
+};
+
 struct outcome {
     enum fate fate;
     enum retry_class retry; /* for LATER, UNKNOWN and SPLIT */
     enum reason reason;     /* for NEVER and SPLIT */
-    int code;               /* the server's, 0 when none */
-    char *text; /* the server's message, for LOOK, NEVER and SPLIT; mem_free(); NULL otherwise.
-                 * Names index and key: for the dead letter, not for a log */
+    enum outcome_doubt doubt;
+    int code;   /* the server's, 0 when none */
+    char *text; /* the server's message, for LOOK, NEVER, SPLIT alone and DOUBT_ALONE; mem_free();
+                 * NULL otherwise. Names index and key: for the dead letter, not for a log */
 };
 void outcome_clear(struct outcome *o);
 

@@ -22,6 +22,8 @@
  * operation that failed for now is not sent: it gets LATER.
  * - FATE_SPLIT halves the command until the member that can't be sent is alone; that one is NEVER
  * (too_large, too_deep, rejected), or UNKNOWN when the code is not known to be permanent.
+ * - An operation that is marked `alone` is sent in a command of its own once nothing else can be
+ * sent, so that a suspected one holds up its own lane only.
  * - FATE_LOOK asks for a read by the dedup key. Found: DUPLICATE. Not found: sent once more,
  * because the document may have gone meanwhile (a roll-back, an expiry); not found again: NEVER
  * (unique_conflict).

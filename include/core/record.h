@@ -24,6 +24,7 @@
 
 #include "base/bytes.h"
 #include "core/reason.h"
+#include "core/suspicion.h"
 
 struct json_t; /* jansson's */
 struct lane;
@@ -72,9 +73,10 @@ struct record {
     uint64_t order_hash;
     struct json_t *json; /* the parsed payload when the intake had to parse it, else NULL */
 
-    uint32_t attempts;         /* how often a write or a dead letter was tried and failed for now */
-    struct rejection rejected; /* set: goes to the dead-letter topic and nowhere else */
-    int64_t offered_at_ms;     /* monotonic; when pipeline_offer() took it */
+    uint32_t attempts; /* how often a write or a dead letter was tried and failed for now */
+    struct suspicion suspicion; /* while the server's answers to it are not understood */
+    struct rejection rejected;  /* set: goes to the dead-letter topic and nowhere else */
+    int64_t offered_at_ms;      /* monotonic; when pipeline_offer() took it */
 
     /* Private to tracker.c */
     uint32_t epoch;

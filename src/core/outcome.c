@@ -47,6 +47,7 @@ struct reply {
     int64_t upserted_count; /* as counted by the driver */
     bool has_upserted, has_errors, has_concern;
     bson_iter_t upserted, errors;
+    bool passes; /* a label says that it will go away by itself */
     int concern_code;
     int code;
     const char *message;
@@ -116,6 +117,23 @@ static void read_array(struct reply *r, const bson_iter_t *it, bson_iter_t *out,
         r->broken = true;
 }
 
+/* Labels of the servers and of the driver: what carries one is nobody's data. */
+static bool has_passing_label(const bson_iter_t *it)
+{
+    static const char *const labels[] = {"RetryableWriteError", "TransientTransactionError",
+                                         "UnknownTransactionCommitResult", "RetryableError",
+                                         "SystemOverloadedError"};
+    bson_iter_t list;
+
+    if (!BSON_ITER_HOLDS_ARRAY(it) || !bson_iter_recurse(it, &list))
+        return false;
+    while (bson_iter_next(&list))
+        for (size_t i = 0; BSON_ITER_HOLDS_UTF8(&list) && i < sizeof labels / sizeof *labels; i++)
+            if (strcmp(bson_iter_utf8(&list, NULL), labels[i]) == 0)
+                return true;
+    return false;
+}
+
 static void read_field(struct reply *r, const bson_iter_t *it)
 {
     const char *key = bson_iter_key(it);
@@ -135,6 +153,8 @@ static void read_field(struct reply *r, const bson_iter_t *it)
         read_array(r, it, &r->errors, &r->has_errors);
     } else if (strcmp(key, "writeConcernError") == 0 || strcmp(key, "writeConcernErrors") == 0) {
         read_concern_error(r, it);
+    } else if (strcmp(key, "errorLabels") == 0) {
+        r->passes = has_passing_label(it);
     } else if (strcmp(key, "code") == 0 && number_of(it, &v)) {
         r->code = (int)v;
     } else if (strcmp(key, "errmsg") == 0 && BSON_ITER_HOLDS_UTF8(it)) {
@@ -218,36 +238,6 @@ static struct outcome judge_code_of_whole(int code)
         .fate = code ? FATE_SPLIT : FATE_UNKNOWN, .retry = RETRY_OTHER, .code = code};
 }
 
-static void judge_whole(const struct outcome_call *call, const struct reply *r, size_t n,
-                        struct outcome *out)
-{
-    struct outcome o;
-    const char *message = call->message;
-    size_t len = message ? strlen(message) : 0;
-
-    if (r->refused) {
-        o = judge_code_of_whole(r->code);
-        if (r->message) {
-            message = r->message;
-            len = r->message_len;
-        }
-    } else if (call->fault == CALL_DOCUMENT) {
-        bool large = message && strstr(message, "too large");
-        o = (struct outcome){.fate = FATE_SPLIT,
-                             .retry = RETRY_OTHER,
-                             .reason = large ? REASON_TOO_LARGE : REASON_REJECTED};
-    } else if (call->fault == CALL_SERVER) {
-        o = judge_code_of_whole(call->code);
-    } else {
-        outcome_of_failure(call, &o);
-    }
-    for (size_t i = 0; i < n; i++) {
-        out[i] = o;
-        if (o.fate == FATE_SPLIT && n == 1 && message)
-            out[i].text = text_cut(message, len);
-    }
-}
-
 /* The server's message; with the index's pattern where it does not name the index itself. */
 static char *text_of_error(const char *message, size_t len, const bson_iter_t *pattern)
 {
@@ -274,6 +264,42 @@ static char *text_of_error(const char *message, size_t len, const bson_iter_t *p
     return text;
 }
 
+static void judge_whole(const struct outcome_call *call, const struct reply *r, size_t n,
+                        struct outcome *out)
+{
+    struct outcome o;
+    const char *message = call->message;
+    size_t len = message ? strlen(message) : 0;
+
+    if (r->refused) {
+        o = judge_code_of_whole(r->code);
+        if (r->message) {
+            message = r->message;
+            len = r->message_len;
+        }
+    } else if (call->fault == CALL_DOCUMENT) {
+        bool large = message && strstr(message, "too large");
+        o = (struct outcome){.fate = FATE_SPLIT,
+                             .retry = RETRY_OTHER,
+                             .reason = large ? REASON_TOO_LARGE : REASON_REJECTED};
+    } else if (call->fault == CALL_SERVER) {
+        o = judge_code_of_whole(call->code);
+    } else {
+        outcome_of_failure(call, &o);
+    }
+    if (o.fate == FATE_SPLIT && o.reason == REASON_NONE) { /* somebody's or everybody's */
+        if (r->passes)
+            o.fate = FATE_UNKNOWN;
+        else if (n == 1)
+            o.doubt = DOUBT_ALONE;
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = o;
+        if (o.fate == FATE_SPLIT && n == 1)
+            out[i].text = text_of_error(message, len, NULL);
+    }
+}
+
 /* mongod has no code of its own for an insert that is too large (seen: 2, "object to insert too
  * large. size ..."). */
 static enum reason reason_of(const struct outcome_code *row, const char *message, size_t len)
@@ -286,8 +312,9 @@ static enum reason reason_of(const struct outcome_code *row, const char *message
     return row->reason;
 }
 
-/* One element of writeErrors. false: it is not one. */
-static bool judge_error(const bson_iter_t *element, size_t n, struct outcome *out, size_t *index)
+/* One element of writeErrors. false: it is not one. passes: a label says that it will go away. */
+static bool judge_error(const bson_iter_t *element, bool passes, size_t n, struct outcome *out,
+                        size_t *index)
 {
     bson_iter_t it, pattern;
     bool has_index = false, has_code = false, has_pattern = false;
@@ -329,6 +356,10 @@ static bool judge_error(const bson_iter_t *element, size_t n, struct outcome *ou
         o->text = text_of_error(message, len, has_pattern ? &pattern : NULL);
     } else {
         o->reason = REASON_NONE;
+        if (!row && code != 0 && !passes)
+            o->doubt = n == 1 ? DOUBT_ALONE : DOUBT_AMONG;
+        if (o->doubt == DOUBT_ALONE)
+            o->text = text_of_error(message, len, NULL);
     }
     return true;
 }
@@ -356,7 +387,7 @@ static bool judge_each(const struct outcome_call *call, struct reply *r, size_t 
     size_t errors = 0, stop = n, upserted = 0, index = 0;
 
     while (r->has_errors && bson_iter_next(&r->errors)) {
-        if (!judge_error(&r->errors, n, out, &index))
+        if (!judge_error(&r->errors, r->passes, n, out, &index))
             return false;
         errors++;
         if (call->ordered)

@@ -72,6 +72,7 @@ struct plan {
     size_t lone_failures;
     uint32_t stamp;
     bool one_per_lane; /* see plan.h: stopped too often */
+    bool stored_some;  /* of this batch */
     bool out;          /* a command is out */
     bool out_is_look;
 };
@@ -189,7 +190,7 @@ void plan_begin(struct plan *p, const struct write_op *ops, size_t n)
     p->n_sent = p->from = p->looking = p->stops = p->lone_failures = 0;
     p->split_limit = p->limits.max_ops;
     p->stamp = 0;
-    p->one_per_lane = p->out = false;
+    p->one_per_lane = p->out = p->stored_some = false;
 }
 
 /* Takes o's text. */
@@ -202,6 +203,7 @@ static void done(struct plan *p, size_t i, struct outcome o)
     item->state = ITEM_DONE;
     mem_free(p->results[i].text);
     p->results[i] = o;
+    p->stored_some = p->stored_some || o.fate == FATE_INSERTED || o.fate == FATE_DUPLICATE;
     if (item->lane == NO_LANE || (o.fate != FATE_LATER && o.fate != FATE_UNKNOWN))
         return;
     struct lane_state *lane = &p->lanes[item->lane];
@@ -298,6 +300,7 @@ struct gather {
     size_t bytes, echo;
     size_t max_ops;
     bool ordered, full;
+    bool alone; /* the turn of those that have to be alone: nothing else can be sent */
 };
 
 static bool fits(const struct plan *p, const struct gather *g, const struct write_op *op)
@@ -330,12 +333,15 @@ static bool try_put(struct plan *p, struct gather *g, size_t i, bool behind_anot
 {
     if (behind_another && p->one_per_lane)
         return false;
+    if (p->ops[i].alone != g->alone)
+        return false;
     if (!fits(p, g, &p->ops[i])) {
         g->full = g->full || p->n_sent >= g->max_ops;
         return false;
     }
     put(p, g, i);
     g->ordered = g->ordered || behind_another;
+    g->full = g->alone;
     return true;
 }
 
@@ -378,15 +384,18 @@ static void gather_one(struct plan *p, struct gather *g, size_t i)
 
 static bool next_command(struct plan *p, struct plan_command *command)
 {
-    struct gather g = {.max_ops = p->split_limit};
+    struct gather g = {0};
 
     if (!p->one_per_lane && p->stops > 0)
         p->one_per_lane = p->stops > longest_lane(p);
-    p->stamp++;
     p->n_sent = 0;
-    for (size_t i = p->from; i < p->n && !g.full; i++)
-        if (p->items[i].state != ITEM_DONE)
-            gather_one(p, &g, i);
+    for (int turn = 0; turn < 2 && p->n_sent == 0; turn++) {
+        g = (struct gather){.max_ops = p->split_limit, .alone = turn == 1};
+        p->stamp++;
+        for (size_t i = p->from; i < p->n && !g.full; i++)
+            if (p->items[i].state != ITEM_DONE)
+                gather_one(p, &g, i);
+    }
     while (p->from < p->n && p->items[p->from].state == ITEM_DONE)
         p->from++;
     if (p->n_sent == 0) {
@@ -453,6 +462,20 @@ static void take_answer(struct plan *p, size_t k)
     }
 }
 
+/* One that was alone failed for an unknown reason. */
+static void lone_failure(struct plan *p)
+{
+    enum retry_class retry = p->judged[0].retry;
+    int code = p->judged[0].code;
+    bool suspected = p->sent_ops[0]->alone;
+
+    take_answer(p, 0);
+    if (suspected && p->stored_some) /* as expected: others pass */
+        return;
+    if (++p->lone_failures >= LONE_FAILURES_MAX) /* it hits whatever is sent */
+        give_up(p, retry, code);
+}
+
 /* Refused as a whole: halve it, or, when it is alone, that is the culprit. */
 static void split(struct plan *p)
 {
@@ -470,13 +493,7 @@ static void split(struct plan *p)
         take_answer(p, 0);
         return;
     }
-    mem_free(o->text);
-    o->text = NULL;
-    enum retry_class retry = o->retry;
-    int code = o->code;
-    take_answer(p, 0);
-    if (++p->lone_failures >= LONE_FAILURES_MAX) /* it hits whatever is sent */
-        give_up(p, retry, code);
+    lone_failure(p);
 }
 
 void plan_reply(struct plan *p, const struct outcome_call *call, const bson_t *reply)
@@ -488,6 +505,10 @@ void plan_reply(struct plan *p, const struct outcome_call *call, const bson_t *r
     bool each = outcome_judge(call, reply, p->n_sent, p->judged);
     if (!each && p->judged[0].fate == FATE_SPLIT) {
         split(p);
+        return;
+    }
+    if (each && p->sent_ops[0]->alone && p->judged[0].doubt == DOUBT_ALONE) {
+        lone_failure(p);
         return;
     }
     enum retry_class retry = p->judged[0].retry;

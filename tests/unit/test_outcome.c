@@ -234,6 +234,77 @@ static void test_unknown_code(void **state)
     expect(&fine, "{'ok':0,'errmsg':'x'}", "UU");
 }
 
+/* What may be one operation's own fault, and the words for its dead letter. */
+static void test_doubt(void **state)
+{
+    struct outcome out[2];
+
+    (void)state;
+    judge(&fine, "{'n':1,'writeErrors':[{'index':1,'code':424242,'errmsg':'why'}],'ok':1}", 2, out);
+    assert_int_equal(out[0].doubt, DOUBT_NONE);
+    assert_int_equal(out[1].doubt, DOUBT_AMONG);
+    assert_null(out[1].text);
+    judge(&fine, "{'n':0,'writeErrors':[{'index':0,'code':424242,'errmsg':'why'}],'ok':1}", 1, out);
+    assert_int_equal(out[0].fate, FATE_UNKNOWN);
+    assert_int_equal(out[0].doubt, DOUBT_ALONE);
+    assert_string_equal(out[0].text, "why");
+    clear(out, 1);
+    /* As the answer to all: somebody's. Also a code that is permanent for one. */
+    for (int code = 2; code < 424243; code += 424240) {
+        char json[64];
+        snprintf(json, sizeof json, "{'ok':0,'code':%d}", code);
+        judge(&fine, json, 2, out);
+        assert_int_equal(out[0].fate, FATE_SPLIT);
+        assert_int_equal(out[0].doubt, DOUBT_NONE);
+        judge(&fine, json, 1, out);
+        assert_int_equal(out[0].fate, FATE_SPLIT);
+        assert_int_equal(out[0].doubt, DOUBT_ALONE);
+        assert_string_equal(out[0].text, "the server gave no message");
+        clear(out, 1);
+    }
+    /* Known not to be the data's fault, or known to be: no doubt. */
+    judge(&fine, "{'ok':0,'code':11602}", 1, out);
+    assert_int_equal(out[0].doubt, DOUBT_NONE);
+    judge(&fine, "{'ok':0,'code':15}", 1, out);
+    assert_int_equal(out[0].doubt, DOUBT_NONE);
+    clear(out, 1);
+    judge(&fine, "{'ok':0}", 1, out);
+    assert_int_equal(out[0].doubt, DOUBT_NONE);
+    judge(&(struct outcome_call){.fault = CALL_NETWORK, .code = 4}, NULL, 1, out);
+    assert_int_equal(out[0].doubt, DOUBT_NONE);
+}
+
+/* Servers to come have codes that are not in the table; their labels say what kind they are. */
+static void test_labels(void **state)
+{
+    static const char *const labels[] = {"RetryableWriteError", "TransientTransactionError",
+                                         "UnknownTransactionCommitResult", "RetryableError",
+                                         "SystemOverloadedError"};
+    struct outcome out[2];
+    char json[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
+        snprintf(json, sizeof json,
+                 "{'ok':0,'code':424242,'errmsg':'x','errorLabels':['NoWritesPerformed','%s']}",
+                 labels[i]);
+        expect(&fine, json, "UU"); /* not halved */
+        judge(&fine, json, 1, out);
+        assert_int_equal(out[0].doubt, DOUBT_NONE);
+    }
+    expect(&(struct outcome_call){.fault = CALL_SERVER, .code = 424242},
+           "{'nMatched':0,'nUpserted':0,'writeErrors':[],'errorLabels':['RetryableWriteError']}",
+           "UU");
+    judge(&fine,
+          "{'n':0,'writeErrors':[{'index':0,'code':424242}],'ok':1,"
+          "'errorLabels':['RetryableWriteError']}",
+          1, out);
+    assert_int_equal(out[0].doubt, DOUBT_NONE);
+    expect(&fine, "{'ok':0,'code':424242,'errorLabels':['Other',7]}", "SS");
+    expect(&fine, "{'ok':0,'code':424242,'errorLabels':'RetryableWriteError'}", "SS");
+    expect(&fine, "{'ok':0,'code':15,'errorLabels':['RetryableWriteError']}", "SS");
+}
+
 /* ---- failures of the whole call ---- */
 
 static void test_faults(void **state)
@@ -403,6 +474,8 @@ int main(void)
         cmocka_unit_test(test_insert_too_large),
         cmocka_unit_test(test_what_is_never_the_records_fault),
         cmocka_unit_test(test_unknown_code),
+        cmocka_unit_test(test_doubt),
+        cmocka_unit_test(test_labels),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_failure_of_a_read),
         cmocka_unit_test(test_contradictions),

@@ -441,6 +441,114 @@ static void test_split_by_an_unknown_code(void **state)
     talk_end(&t);
 }
 
+/* A suspected one: by itself, when nothing else can be sent; it holds up its own lane alone. */
+static void test_suspected_ones_are_sent_alone(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Bc Cd De -f", 10);
+    t.ops[0].alone = t.ops[1].alone = t.ops[4].alone = true;
+    command(&t, "U 3 5");
+    reply(&t, "I I");
+    command(&t, "U 0");
+    reply(&t, "424242");
+    command(&t, "U 1"); /* what is refused so often does not end the batch: others pass */
+    refuse(&t, CALL_SERVER, 424242);
+    command(&t, "U 4");
+    reply(&t, "I");
+    results(&t, "UULIII");
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(plan_results(t.p)[i].doubt, DOUBT_ALONE);
+        assert_non_null(plan_results(t.p)[i].text);
+        assert_int_equal(plan_results(t.p)[i].code, 424242);
+    }
+    assert_int_equal(plan_results(t.p)[2].doubt, DOUBT_NONE);
+    talk_end(&t);
+
+    talk_begin(&t, "Bb Bc Ba", 10); /* its lane goes on when it is stored */
+    t.ops[0].alone = true;
+    command(&t, "U 0");
+    reply(&t, "D");
+    command(&t, "Uo 1 2");
+    reply(&t, "I I");
+    results(&t, "DII");
+    talk_end(&t);
+
+    talk_begin(&t, "Aa Bb Cc Dd", 10); /* nobody passes: two are enough */
+    for (size_t i = 0; i < 4; i++)
+        t.ops[i].alone = true;
+    command(&t, "U 0");
+    reply(&t, "424242");
+    command(&t, "U 1");
+    refuse(&t, CALL_SERVER, 424243);
+    results(&t, "UULL");
+    assert_int_equal(plan_results(t.p)[3].code, 424243);
+    talk_end(&t);
+
+    talk_begin(&t, "Aa Ba Cb", 10); /* a folded one waits for its leader */
+    t.ops[0].alone = true;
+    command(&t, "U 2");
+    reply(&t, "I");
+    command(&t, "U 0");
+    reply(&t, "424242");
+    results(&t, "ULI");
+    talk_end(&t);
+}
+
+/* G6: bad ones at the beginning, in the middle and at the end of one lane. */
+static void test_three_bad_ones_in_one_lane(void **state)
+{
+    enum { N = 1000 };
+    static const char lane = 'A';
+    struct plan_limits limits = {.max_ops = N, .max_bytes = 32 << 20};
+    struct plan *p = plan_new(&limits);
+    struct write_op *ops = mem_array(N, sizeof *ops);
+    struct plan_command c;
+    size_t next = 0, commands = 0;
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        ops[i] = op_new(WRITE_KIND_INSERT, key, &lane, 0);
+    }
+    plan_begin(p, ops, N);
+    while (plan_next(p, &c)) {
+        struct outcome_call call = {.ordered = c.ordered, .is_insert = true};
+        bool bad = false;
+        commands++;
+        for (size_t i = 0; i < c.n; i++) {
+            size_t at = (size_t)(c.ops[i] - ops);
+            bad = bad || at == 0 || at == N / 2 || at == N - 1;
+        }
+        if (bad) {
+            call.fault = CALL_SERVER;
+            call.code = 10334;
+            plan_reply(p, &call, NULL);
+            continue;
+        }
+        for (size_t i = 0; i < c.n; i++, next++) { /* in order, none left out but a bad one */
+            next += next == 0 || next == N / 2;
+            assert_int_equal(c.ops[i] - ops, next);
+        }
+        bson_t b = BSON_INITIALIZER;
+        BSON_APPEND_INT32(&b, "n", (int32_t)c.n);
+        plan_reply(p, &call, &b);
+        bson_destroy(&b);
+    }
+    const struct outcome *r = plan_results(p);
+    for (size_t i = 0; i < N; i++) {
+        bool bad = i == 0 || i == N / 2 || i == N - 1;
+        assert_int_equal(r[i].fate, bad ? FATE_NEVER : FATE_INSERTED);
+        assert_int_equal(r[i].reason, bad ? REASON_TOO_LARGE : REASON_NONE);
+    }
+    assert_in_range(commands, 20, 70);
+    plan_free(p);
+    ops_free(ops, N);
+    mem_free(ops);
+}
+
 static void test_limits(void **state)
 {
     struct plan_limits limits = {.max_ops = 1000, .max_bytes = 3000};
@@ -517,6 +625,8 @@ int main(void)
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_by_an_unknown_code),
+        cmocka_unit_test(test_suspected_ones_are_sent_alone),
+        cmocka_unit_test(test_three_bad_ones_in_one_lane),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_echo_limit),
     };

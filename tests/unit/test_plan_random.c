@@ -27,7 +27,7 @@ struct model_op {
     int key, mail, lane; /* mail: under a second unique index */
     int64_t executed_at; /* when the server first did it; 0: never */
     bool lied;           /* E11000 without a reason was given once */
-    bool final;
+    bool final, suspected;
     enum fate fate;
     enum reason reason;
 };
@@ -101,6 +101,7 @@ static void check_command(const struct model *m, const struct plan_command *c)
     assert_true(c->n > 0 && c->n <= m->limits.max_ops);
     for (size_t i = 0; i < c->n; i++) {
         bytes += c->ops[i]->filter->len + c->ops[i]->document->len;
+        assert_true(!c->ops[i]->alone || c->n == 1);
         assert_int_equal(c->ops[i]->kind,
                          c->kind == PLAN_INSERT ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT);
         for (size_t j = 0; j < i; j++) {
@@ -209,13 +210,15 @@ static void model_batch(struct model *m, struct plan *p, const size_t *index, si
     struct plan_command c;
     size_t commands = 0;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         batch[i] = m->all[index[i]].op;
+        batch[i].alone = m->all[index[i]].suspected;
+    }
     plan_begin(p, batch, n);
     while (plan_next(p, &c)) {
         m->commands++;
         m->sent += c.n;
-        if (++commands > 16 * n + 32)
+        if (++commands > 17 * n + 32)
             fail_msg("no end after %zu commands for %zu operations", commands, n);
         if (c.kind == PLAN_LOOK)
             model_look(m, p, &c, batch, index);
@@ -229,9 +232,11 @@ static void model_batch(struct model *m, struct plan *p, const size_t *index, si
         struct model_op *o = &m->all[index[i]];
         o->fate = r[i].fate;
         o->reason = r[i].reason;
+        o->suspected = r[i].doubt != DOUBT_NONE || dice_permille(&m->dice, m->trouble_permille);
         o->final = o->fate == FATE_INSERTED || o->fate == FATE_DUPLICATE || o->fate == FATE_NEVER;
         assert_true(o->final || o->fate == FATE_LATER || o->fate == FATE_UNKNOWN);
-        assert_true((o->fate == FATE_NEVER) == (r[i].text != NULL));
+        assert_true((o->fate == FATE_NEVER || r[i].doubt == DOUBT_ALONE) == (r[i].text != NULL));
+        assert_true(r[i].doubt == DOUBT_NONE || o->fate == FATE_UNKNOWN);
         assert_true(o->final || r[i].retry != RETRY_NONE);
     }
     mem_free(batch);
