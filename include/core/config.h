@@ -115,7 +115,7 @@ struct config {
             commit_interval_ms;
     } worker;
     struct {
-        int64_t first_ms, max_ms;
+        int64_t first_ms, max_ms, max_unknown;
     } retry;
     struct {
         char *topic; /* "" when there is none */

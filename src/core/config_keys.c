@@ -81,6 +81,9 @@ const struct config_key config_keys[] = {
      "Longest wait before the first repetition; doubles from there, a random part of it is waited."},
     {"retry.max", CONFIG_DURATION, MAIN(retry.max_ms), "30s", 1 * MS, 1 * HOUR, NULL, 0,
      "Longest wait between two attempts; there is no last attempt."},
+    {"retry.max_unknown", CONFIG_INT, MAIN(retry.max_unknown), "20", 0, 1000000, NULL, 0,
+     "How often a record that MongoDB refuses with a code that nobody knows is repeated alone, other documents "
+     "being stored meanwhile, before it is dead-lettered as rejected; 0: never."},
 
     {"dead_letter.topic", CONFIG_STRING, MAIN(dead_letter.topic), "", 0, 0, NULL, 0,
      "Topic for records that can never be stored; empty: none."},
