@@ -92,7 +92,8 @@ static void names_that_nobody_knows(void **state)
         {"[worker]\nBatch = 1", "f:12:1: worker.Batch: unknown key; did you mean \"batch\"?"},
         {"[wroker]", "f:11:2: wroker: unknown key; did you mean \"worker\"?"},
         {"[retry]\nbatch = 1", "f:12:1: retry.batch: unknown key; did you mean worker.batch?"},
-        {"[retry]\nentirely = 1", "f:12:1: retry.entirely: unknown key; known here: first, max, max_unknown"},
+        {"[retry]\nentirely = 1",
+         "f:12:1: retry.entirely: unknown key; known here: first, max, max_unknown"},
         {"feilds = 1", "f:11:1: route.dedup.feilds: unknown key; did you mean \"fields\"?"},
         {"effects = \"count\"", "f:11:1: route.dedup.effects: unknown key; known here: key, into, "
                                 "fields, conflict, conflict_field"},
