@@ -66,6 +66,11 @@ typedef bool mongo_scan_fn(const bson_t *document, void *ctx);
 bool mongo_scan(struct mongo *m, const struct config_route *route, mongo_scan_fn *each, void *ctx,
                 struct err *e) MUST_CHECK;
 
+/* The document of this filter, majority-committed; *out is NULL when there is none, the caller's
+ * otherwise. */
+bool mongo_find(struct mongo *m, const struct config_route *route, const bson_t *filter,
+                bson_t **out, struct err *e) MUST_CHECK;
+
 /* About how many documents there are, from the collection's metadata; -1: not known. */
 int64_t mongo_count(struct mongo *m, const struct config_route *route);
 

@@ -34,6 +34,8 @@ struct args {
     const char *topic, *key;       /* explain */
     const char *headers[ARGS_MAX]; /* explain: NAME=VALUE */
     size_t n_headers;
+    bool null;          /* explain: no value */
+    const char *offset; /* explain: topic:partition:offset */
     const char *memory; /* verify: most memory for its table */
     bool allow_extra;   /* verify: documents nobody asked for are no fault */
 };

@@ -2,28 +2,49 @@
  * `idemsink explain`: what would become of one payload, without touching anything.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/explain.h"
+#include "io/kafka.h"
+
+enum { BROKER_WAIT_MS = 10000 };
+
+struct explaining {
+    const struct args *args;
+    struct config *config;
+    char *topic; /* of the record; owned */
+    struct record *record;
+    struct mongo *mongo;
+};
 
 static void read_stdin(struct buf *out)
 {
     char part[8192];
     size_t n;
 
-    while ((n = fread(part, 1, sizeof part, stdin)) > 0)
+    if (isatty(STDIN_FILENO))
+        fputs(
+            "idemsink: type or paste the payload, then Ctrl-D (or: idemsink explain ... < FILE)\n",
+            stderr);
+    do { /* no read behind the end: a terminal would want a second Ctrl-D */
+        n = fread(part, 1, sizeof part, stdin);
         buf_add(out, part, n);
+    } while (n > 0 && !feof(stdin));
 }
 
-static struct record *record_from(const struct args *args, const struct buf *payload)
+static struct record *record_from(const struct explaining *x, struct slice value)
 {
+    const struct args *args = x->args;
     struct record_header headers[ARGS_MAX];
-    struct record_source from = {.topic = args->topic,
+    struct record_source from = {.topic = x->topic,
                                  .timestamp_ms = -1,
                                  .key = slice_text(args->key),
-                                 .value = slice_of(buf_text(payload), payload->len),
+                                 .value = value,
                                  .headers = headers};
 
     for (size_t i = 0; i < args->n_headers; i++) {
@@ -37,38 +58,182 @@ static struct record *record_from(const struct args *args, const struct buf *pay
     return record_new(&from);
 }
 
-enum exit_code cmd_explain(const struct args *args)
+static void given_record(struct explaining *x)
 {
-    struct config *c = cli_config(args);
-    struct mapping **mappings = NULL;
     struct buf payload = {0};
-    char *instance_id = NULL;
+
+    x->topic = mem_text(x->args->topic);
+    if (!x->args->null)
+        read_stdin(&payload);
+    x->record = record_from(x, x->args->null ? slice_of(NULL, 0)
+                                             : slice_of(buf_text(&payload), payload.len));
+    buf_clear(&payload);
+}
+
+/* --- a record of Kafka --- */
+
+/* From the right: a name of a topic holds no colon, but who knows. */
+static bool parse_number(char *text, int64_t max, int64_t *out)
+{
+    char *end;
+    char *colon = strrchr(text, ':');
+
+    if (colon == NULL || colon[1] < '0' || colon[1] > '9')
+        return false;
+    *out = strtoll(colon + 1, &end, 10);
+    *colon = '\0';
+    return *end == '\0' && *out <= max;
+}
+
+static bool stored_record(struct explaining *x, struct err *e)
+{
+    int64_t offset, partition;
+
+    x->topic = mem_text(x->args->offset);
+    if (!parse_number(x->topic, INT64_MAX - 1, &offset) ||
+        !parse_number(x->topic, INT32_MAX, &partition) || x->topic[0] == '\0')
+        return err_set(e, ERR_INPUT, 0, "--offset %s: topic:partition:offset, like orders:0:42",
+                       x->args->offset);
+    x->record = kafka_read_one(x->config, x->topic, (int32_t)partition, offset, BROKER_WAIT_MS, e);
+    return x->record != NULL;
+}
+
+static void add_bytes(struct sheet *out, const char *name, struct slice s)
+{
+    struct buf text = {0};
+
+    if (s.ptr == NULL) {
+        sheet_add(out, name, "none", "null");
+        return;
+    }
+    buf_add_char(&text, '"');
+    buf_add_json(&text, s.ptr, s.len);
+    buf_add_char(&text, '"');
+    sheet_add(out, name, buf_text(&text), buf_text(&text));
+    buf_clear(&text);
+}
+
+static void add_headers(struct sheet *out, const struct record *r)
+{
+    struct buf text = {0};
+
+    for (size_t i = 0; i < r->n_headers; i++) {
+        const struct record_header *h = &r->headers[i];
+
+        buf_reset(&text);
+        buf_add_text(&text, "[\"");
+        buf_add_json(&text, h->name.ptr, h->name.len);
+        buf_add_text(&text, h->value.ptr ? "\",\"" : "\",null");
+        if (h->value.ptr) {
+            buf_add_json(&text, h->value.ptr, h->value.len);
+            buf_add_char(&text, '"');
+        }
+        buf_add_char(&text, ']');
+        sheet_add_item(out, "header", buf_text(&text), buf_text(&text));
+    }
+    buf_clear(&text);
+}
+
+static void add_record(struct sheet *out, const struct record *r)
+{
+    static const char *const kinds[] = {"", "created", "appended"};
+    char at[32];
+
+    sheet_printf(out, "record", "%s:%d:%lld", r->topic, (int)r->partition, (long long)r->offset);
+    if (r->timestamp_type != RECORD_TIMESTAMP_NONE) {
+        clock_format(r->timestamp_ms, at);
+        sheet_printf(out, "timestamp", "%s (%s)", at, kinds[r->timestamp_type]);
+    }
+    add_bytes(out, "key", r->key);
+    add_headers(out, r);
+    if (r->value.ptr == NULL)
+        sheet_add(out, "value", "none (a tombstone)", "null");
+    else
+        sheet_printf(out, "value", "%zu bytes", r->value.len);
+}
+
+/* --- all of it --- */
+
+static enum exit_code usage(const char *text)
+{
+    fprintf(stderr, "idemsink: %s\n", text);
+    return EXIT_BAD_USAGE;
+}
+
+static enum exit_code check_usage(const struct args *a)
+{
+    if (a->topic == NULL && a->offset == NULL)
+        return usage("which topic? --topic T is missing (or --offset T:P:O)");
+    if (a->offset != NULL && (a->key || a->n_headers > 0 || a->null))
+        return usage("--offset brings key, headers and value: no --key, --header or --null");
+    return EXIT_FINE;
+}
+
+static enum exit_code show(struct explaining *x, uint32_t route, struct mapping *mapping)
+{
+    struct explain_in in = {.config = x->config,
+                            .route = &x->config->routes[route],
+                            .mapping = mapping,
+                            .mongo = x->mongo};
+    struct sheet sheet = {0};
+    enum exit_code code;
+
+    if (x->args->offset)
+        add_record(&sheet, x->record);
+    code = explain_rows(&in, x->record, &sheet);
+    sheet_print(&sheet, x->args->json, stdout);
+    sheet_clear(&sheet);
+    return code;
+}
+
+static enum exit_code explain(struct explaining *x)
+{
+    char *instance_id = cli_instance_id(x->config);
+    struct mapping **mappings = NULL;
     enum exit_code code = EXIT_CONFIGURATION;
     struct err e;
     int route;
 
-    if (c == NULL)
-        return code;
-    if (args->topic == NULL || (route = config_route_of(c, args->topic)) < 0) {
-        fprintf(stderr, "idemsink: %s: %s\n", args->config_file,
-                args->topic ? "no route has this topic" : "which topic? --topic T is missing");
-        code = args->topic ? EXIT_CONFIGURATION : EXIT_BAD_USAGE;
+    if (x->args->offset && !stored_record(x, &e)) {
+        code = e.kind == ERR_INPUT ? usage(e.text) : cli_fail(&e);
         goto out;
     }
-    instance_id = cli_instance_id(c);
-    mappings = cli_mappings(c, instance_id, &e);
-    if (mappings == NULL) {
+    if (x->args->topic && x->record) /* as if it came from there */
+        x->record->topic = x->args->topic;
+    route = config_route_of(x->config, x->args->topic ? x->args->topic : x->topic);
+    if (route < 0) {
+        fprintf(stderr, "idemsink: %s: no route has this topic%s\n", x->args->config_file,
+                x->args->topic ? "" : "; --topic T explains it as a record of T");
+        goto out;
+    }
+    mappings = cli_mappings(x->config, instance_id, &e);
+    if (mappings == NULL || (x->args->connect && (x->mongo = mongo_new(x->config, &e)) == NULL)) {
         code = cli_fail(&e);
         goto out;
     }
-    read_stdin(&payload);
-    struct record *r = record_from(args, &payload);
-    code = explain_record(&c->routes[route], mappings[route], r);
-    record_free(r);
+    if (x->record == NULL)
+        given_record(x);
+    code = show(x, (uint32_t)route, mappings[route]);
 out:
-    cli_mappings_free(mappings, c->n_routes);
+    cli_mappings_free(mappings, x->config->n_routes);
     mem_free(instance_id);
-    buf_clear(&payload);
-    config_free(c);
+    return code;
+}
+
+enum exit_code cmd_explain(const struct args *args)
+{
+    struct explaining x = {.args = args};
+    enum exit_code code = check_usage(args);
+
+    if (code != EXIT_FINE)
+        return code;
+    x.config = cli_config(args);
+    if (x.config == NULL)
+        return EXIT_CONFIGURATION;
+    code = explain(&x);
+    record_free(x.record);
+    mongo_free(x.mongo);
+    mem_free(x.topic);
+    config_free(x.config);
     return code;
 }

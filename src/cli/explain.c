@@ -1,82 +1,318 @@
 #include "cli/explain.h"
 
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "core/bson_diff.h"
+#include "core/json_place.h"
+#include "core/payload.h"
 
-static void print_bson(const char *what, const bson_t *b)
-{
-    char *text = bson_as_relaxed_extended_json(b, NULL);
+enum { DIFFERENCES_MAX = 20 };
 
-    printf("%-13s %s\n", what, text ? text : "(can't be shown)");
-    bson_free(text);
-}
+/* --- the lane --- */
 
-static void print_lane(const struct record *r)
+static void lane_text(const struct record *r, struct buf *out)
 {
     static const char *const spaces[] = {"the Kafka key", "the dedup key", "a value of the record",
                                          "the whole partition",
                                          "none: the record is a lane of its own"};
 
-    if (r->order_space == ORDER_KEY)
-        printf("%-13s %s: \"%.*s\"\n", "lane", spaces[r->order_space], (int)r->order_key.len,
-               (const char *)r->order_key.ptr);
-    else
-        printf("%-13s %s\n", "lane", spaces[r->order_space]);
+    buf_add_text(out, spaces[r->order_space]);
+    if (r->order_space != ORDER_KEY)
+        return;
+    buf_add_text(out, ": \"");
+    if (payload_is_utf8(r->order_key)) {
+        buf_add_json(out, r->order_key.ptr, r->order_key.len);
+    } else {
+        buf_add_text(out, "0x");
+        for (size_t i = 0; i < r->order_key.len; i++)
+            buf_printf(out, "%02x", ((const unsigned char *)r->order_key.ptr)[i]);
+    }
+    buf_add_char(out, '"');
 }
 
-static void print_invalidations(const struct mapping *mapping, struct record *r)
+/* --- the write --- */
+
+static void append_concern(const struct config *c, bson_t *command)
+{
+    const char *w = c->mongo.write_concern;
+    bson_t concern;
+
+    BSON_APPEND_DOCUMENT_BEGIN(command, "writeConcern", &concern);
+    if (w[0] != '\0' && strspn(w, "0123456789") == strlen(w))
+        BSON_APPEND_INT32(&concern, "w", (int32_t)strtol(w, NULL, 10));
+    else
+        BSON_APPEND_UTF8(&concern, "w", w);
+    if (c->mongo.journal)
+        BSON_APPEND_BOOL(&concern, "j", true);
+    BSON_APPEND_INT64(&concern, "wtimeout", c->mongo.write_timeout_ms);
+    bson_append_document_end(command, &concern);
+}
+
+static bool append_update(const struct write_op *op, bson_t *list)
+{
+    bson_t member, update;
+    bool ok;
+
+    BSON_APPEND_DOCUMENT_BEGIN(list, "0", &member);
+    ok = BSON_APPEND_DOCUMENT(&member, "q", op->filter);
+    BSON_APPEND_DOCUMENT_BEGIN(&member, "u", &update);
+    ok = ok && BSON_APPEND_DOCUMENT(&update, "$setOnInsert", op->document);
+    bson_append_document_end(&member, &update);
+    BSON_APPEND_BOOL(&member, "upsert", true);
+    BSON_APPEND_BOOL(&member, "multi", false);
+    bson_append_document_end(list, &member);
+    return ok;
+}
+
+/* As the server gets it when the record is alone in its batch. */
+static void add_command(const struct explain_in *in, const struct write_op *op, struct sheet *out)
+{
+    bool upsert = op->kind == WRITE_KIND_UPSERT;
+    bson_t command = BSON_INITIALIZER, list;
+    bool ok;
+
+    BSON_APPEND_UTF8(&command, upsert ? "update" : "insert", in->route->collection);
+    BSON_APPEND_ARRAY_BEGIN(&command, upsert ? "updates" : "documents", &list);
+    ok = upsert ? append_update(op, &list) : BSON_APPEND_DOCUMENT(&list, "0", op->document);
+    bson_append_array_end(&command, &list);
+    BSON_APPEND_BOOL(&command, "ordered", false);
+    if (in->config)
+        append_concern(in->config, &command);
+    BSON_APPEND_UTF8(&command, "$db", in->route->database);
+    if (ok)
+        sheet_add_bson(out, "command", &command);
+    bson_destroy(&command);
+}
+
+static void add_write(const struct explain_in *in, const struct write_op *op, struct sheet *out)
+{
+    sheet_add_bson(out, "dedup key", op->filter);
+    sheet_add(out, "write",
+              op->kind == WRITE_KIND_UPSERT
+                  ? "updateOne(dedup key, {$setOnInsert: document}, upsert)"
+                  : "insert; E11000 is a duplicate when a look-up by the dedup key finds it",
+              NULL);
+    sheet_add_bson(out, "document", op->document);
+    add_command(in, op, out);
+}
+
+/* --- invalidations --- */
+
+static void add_quoted(struct buf *b, const char *before, const char *text)
+{
+    buf_add_text(b, before);
+    buf_add_char(b, '"');
+    buf_add_json(b, text, strlen(text));
+    buf_add_char(b, '"');
+}
+
+static void add_invalidation(const struct invalidation *one, struct sheet *out)
+{
+    char *stamped = invalidation_stamped(one->body, clock_wall_ms());
+    const char *body = stamped ? stamped : one->body;
+    struct buf text = {0}, json = {0};
+
+    if (one->kind == INVALIDATION_UNLINK) {
+        buf_printf(&text, "UNLINK %s", one->name);
+        add_quoted(&json, "{\"command\":\"UNLINK\",\"key\":", one->name);
+    } else {
+        buf_printf(&text, "PUBLISH %s %s", one->name, body);
+        add_quoted(&json, "{\"command\":\"PUBLISH\",\"channel\":", one->name);
+        add_quoted(&json, ",\"message\":", body);
+    }
+    buf_add_char(&json, '}');
+    sheet_add_item(out, "invalidation", buf_text(&text), buf_text(&json));
+    mem_free(stamped);
+    buf_clear(&text);
+    buf_clear(&json);
+}
+
+static void add_invalidations(const struct mapping *mapping, struct record *r, struct sheet *out)
 {
     struct invalidation_list list = {0};
     size_t skipped = 0;
+    char text[128], json[64];
 
     mapping_invalidations(mapping, r, true, &list, &skipped);
-    for (size_t i = 0; i < list.n; i++) {
-        char *body = invalidation_stamped(list.items[i].body, clock_wall_ms());
-
-        if (list.items[i].kind == INVALIDATION_UNLINK)
-            printf("%-13s UNLINK %s\n", "invalidation", list.items[i].name);
-        else
-            printf("%-13s PUBLISH %s %s\n", "invalidation", list.items[i].name,
-                   body ? body : list.items[i].body);
-        mem_free(body);
+    for (size_t i = 0; i < list.n; i++)
+        add_invalidation(&list.items[i], out);
+    if (skipped > 0) {
+        (void)snprintf(text, sizeof text,
+                       "%zu left out: a template's value is missing or not allowed there", skipped);
+        (void)snprintf(json, sizeof json, "{\"command\":null,\"left_out\":%zu}", skipped);
+        sheet_add_item(out, "invalidation", text, json);
     }
-    if (skipped > 0)
-        printf("%-13s %zu left out: a template's value is missing or not allowed there\n",
-               "invalidation", skipped);
     invalidation_list_clear(&list);
+}
+
+/* --- what is there --- */
+
+struct differences {
+    struct sheet *out;
+    size_t n;
+};
+
+static void add_difference(void *ctx, enum bson_diff_kind kind, const char *path)
+{
+    static const char *const words[] = {"not stored", "only stored", "another type",
+                                        "another value", "another order of its members"};
+    struct differences *d = ctx;
+    struct buf text = {0};
+
+    if (d->n++ >= DIFFERENCES_MAX)
+        return;
+    buf_printf(&text, "%s: %s", path, words[kind]);
+    sheet_add_item(d->out, "differs", buf_text(&text), NULL);
+    buf_clear(&text);
+}
+
+static enum exit_code refusal(struct sheet *out, const char *name, const struct err *e)
+{
+    bool unknown = e->kind == ERR_TRANSIENT || e->kind == ERR_AUTH;
+
+    sheet_printf(out, name, "%s: %s", unknown ? "can't tell" : "wrong", e->text);
+    return unknown ? exit_of(e) : EXIT_FOUND;
+}
+
+static enum exit_code add_stored(const struct explain_in *in, const struct write_op *op,
+                                 struct sheet *out)
+{
+    struct differences d = {.out = out};
+    bson_t *stored = NULL;
+    struct err e;
+
+    if (!mongo_find(in->mongo, in->route, op->filter, &stored, &e))
+        return refusal(out, "stored", &e);
+    if (stored == NULL) {
+        sheet_add(out, "stored", "not there: it would be inserted", NULL);
+    } else if (bson_diff(op->document, stored, NULL, NULL) == 0) {
+        sheet_add(out, "stored", "there and equal: a duplicate", NULL);
+    } else {
+        sheet_add(out, "stored", "there and different: a duplicate, the first one stays", NULL);
+        sheet_add_bson(out, "is there", stored);
+        (void)bson_diff(op->document, stored, add_difference, &d);
+        if (d.n > DIFFERENCES_MAX)
+            sheet_printf(out, "differs", "and %zu more", d.n - DIFFERENCES_MAX);
+    }
+    bson_destroy(stored);
+    return EXIT_FINE;
+}
+
+static enum exit_code add_connected(const struct explain_in *in, const struct write_op *op,
+                                    struct sheet *out)
+{
+    enum exit_code code = EXIT_FINE, stored;
+    struct err e;
+
+    if (mongo_prove_index(in->mongo, in->route, &e))
+        sheet_add(out, "index", in->route->trust_index ? "proved, or trusted" : "proved", NULL);
+    else
+        code = refusal(out, "index", &e);
+    stored = add_stored(in, op, out);
+    return code == EXIT_FINE ? stored : code;
+}
+
+/* --- what is wrong --- */
+
+static void add_place(const struct json_place *p, struct sheet *out)
+{
+    struct buf text = {0}, json = {0};
+
+    json_place_print(p, &text);
+    buf_printf(&json, "{\"byte\":%zu,\"line\":%zu,\"column\":%zu", p->byte, p->line, p->column);
+    add_quoted(&json, ",\"path\":", buf_text(&p->path));
+    if (p->what)
+        add_quoted(&json, ",\"what\":", p->what);
+    if (p->has_first)
+        buf_printf(&json, ",\"first_byte\":%zu", p->first);
+    buf_add_char(&json, '}');
+    sheet_add(out, "place", buf_text(&text), buf_text(&json));
+    buf_clear(&text);
+    buf_clear(&json);
+}
+
+/* Of the value that the rejection names. One that is missing has none, but what should hold it. */
+static void add_value_place(const struct record *r, struct sheet *out)
+{
+    struct json_place place;
+    struct path path = {0};
+    struct err e;
+
+    if (r->rejected.path && !path_init(&path, r->rejected.path, &e))
+        return;
+    if (json_value_find(r->value, &path, &place))
+        add_place(&place, out);
+    else if (r->rejected.reason == REASON_DEDUP_MISSING ||
+             r->rejected.reason == REASON_DEDUP_NOT_SCALAR ||
+             r->rejected.reason == REASON_TYPE_CONVERSION) {
+        place.what = "the last value on the way";
+        add_place(&place, out);
+    }
+    json_place_clear(&place);
+    path_clear(&path);
+}
+
+static void add_rejection(const struct explain_in *in, const struct record *r, struct sheet *out)
+{
+    struct json_place place;
+
+    sheet_add(out, "outcome", "dead letter", NULL);
+    sheet_add(out, "reason", reason_name(r->rejected.reason), NULL);
+    sheet_add(out, "error", r->rejected.text, NULL);
+    if (in->route->format == FORMAT_JSON && r->value.ptr && r->value.len > 0) {
+        if (json_fault_find(r->value, &place))
+            add_place(&place, out);
+        else if (r->rejected.path || r->rejected.reason == REASON_NOT_AN_OBJECT)
+            add_value_place(r, out);
+        json_place_clear(&place);
+    }
+    sheet_add(out, "meaning", reason_help(r->rejected.reason), NULL);
+}
+
+/* --- all of it --- */
+
+enum exit_code explain_rows(const struct explain_in *in, struct record *r, struct sheet *out)
+{
+    struct write_op op = {0};
+    struct buf lane = {0};
+    enum exit_code code = EXIT_FINE;
+
+    sheet_printf(out, "route", "%s -> %s.%s", in->route->name, in->route->database,
+                 in->route->collection);
+    mapping_order(in->mapping, r);
+    lane_text(r, &lane);
+    sheet_add(out, "lane", buf_text(&lane), NULL);
+    buf_clear(&lane);
+    switch (mapping_build(in->mapping, r, &op)) {
+    case MAPPING_WRITE:
+        add_write(in, &op, out);
+        add_invalidations(in->mapping, r, out);
+        if (in->mongo)
+            code = add_connected(in, &op, out);
+        break;
+    case MAPPING_SKIP:
+        sheet_add(out, "outcome", "skipped by a rule of the configuration (tombstone)", NULL);
+        break;
+    case MAPPING_REJECTED:
+        add_rejection(in, r, out);
+        code = EXIT_FOUND;
+        break;
+    }
+    write_op_clear(&op);
+    return code;
 }
 
 enum exit_code explain_record(const struct config_route *route, const struct mapping *mapping,
                               struct record *r)
 {
-    struct write_op op = {0};
-    enum exit_code code = EXIT_FINE;
+    struct explain_in in = {.route = route, .mapping = mapping};
+    struct sheet sheet = {0};
+    enum exit_code code = explain_rows(&in, r, &sheet);
 
-    printf("%-13s %s -> %s.%s\n", "route", route->name, route->database, route->collection);
-    mapping_order(mapping, r);
-    print_lane(r);
-    switch (mapping_build(mapping, r, &op)) {
-    case MAPPING_WRITE:
-        print_bson("dedup key", op.filter);
-        printf("%-13s %s\n", "write",
-               op.kind == WRITE_KIND_UPSERT
-                   ? "updateOne(dedup key, {$setOnInsert: document}, upsert)"
-                   : "insert (a top-level name of the document is no path)");
-        print_bson("document", op.document);
-        print_invalidations(mapping, r);
-        break;
-    case MAPPING_SKIP:
-        printf("%-13s skipped by a rule of the configuration (tombstone)\n", "outcome");
-        break;
-    case MAPPING_REJECTED:
-        printf("%-13s dead letter\n%-13s %s\n%-13s %s\n%-13s %s\n", "outcome", "reason",
-               reason_name(r->rejected.reason), "error", r->rejected.text, "meaning",
-               reason_help(r->rejected.reason));
-        code = EXIT_FOUND;
-        break;
-    }
-    write_op_clear(&op);
+    sheet_print(&sheet, false, stdout);
+    sheet_clear(&sheet);
     return code;
 }

@@ -1,13 +1,26 @@
 /*
- * explain.h - what would become of a record, on stdout: `explain`, and `dlq show`.
+ * explain.h - what would become of a record: `explain`, and `dlq show`.
  */
 #ifndef IDEMSINK_CLI_EXPLAIN_H
 #define IDEMSINK_CLI_EXPLAIN_H
 
 #include "cli/cli.h"
+#include "cli/sheet.h"
 #include "core/record.h"
+#include "io/mongo.h"
 
-/* Touches nothing. EXIT_FOUND: it would be a dead letter. */
+struct explain_in {
+    const struct config *config; /* NULL: the command is shown without its write concern */
+    const struct config_route *route;
+    const struct mapping *mapping;
+    struct mongo *mongo; /* asked what is there already and for the index; NULL: nobody is asked */
+};
+
+/* Adds rows; changes nothing anywhere. EXIT_FOUND: it would be a dead letter. MongoDB's refusals
+ * are rows too, and the exit code. */
+enum exit_code explain_rows(const struct explain_in *in, struct record *r, struct sheet *out);
+
+/* The same on stdout, for people, and nobody is asked. */
 enum exit_code explain_record(const struct config_route *route, const struct mapping *mapping,
                               struct record *r);
 

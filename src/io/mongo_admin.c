@@ -8,7 +8,16 @@
 
 enum { SCAN_BATCH = 1000, PRIMARY_WAIT_MS = 30000, PRIMARY_POLL_MS = 100 };
 
-/* ---- reading a whole collection ---- */
+/* ---- reading a collection ---- */
+
+static bool fail_on(struct err *e, const char *doing, const struct config_route *route,
+                    const bson_error_t *be)
+{
+    char what[256];
+
+    snprintf(what, sizeof what, "%s %s.%s", doing, route->database, route->collection);
+    return mongo_fail(e, what, be);
+}
 
 bool mongo_scan(struct mongo *m, const struct config_route *route, mongo_scan_fn *each, void *ctx,
                 struct err *e)
@@ -31,16 +40,43 @@ bool mongo_scan(struct mongo *m, const struct config_route *route, mongo_scan_fn
     mongoc_cursor_t *cursor = mongoc_collection_find_with_opts(c, &filter, &opts, m->primary);
     while (more && mongoc_cursor_next(cursor, &doc))
         more = each(doc, ctx);
-    if (more && mongoc_cursor_error(cursor, &be)) {
-        char what[256];
-        snprintf(what, sizeof what, "reading %s.%s", route->database, route->collection);
-        ok = mongo_fail(e, what, &be);
-    }
+    if (more && mongoc_cursor_error(cursor, &be))
+        ok = fail_on(e, "reading", route, &be);
     mongoc_cursor_destroy(cursor);
     mongoc_collection_destroy(c);
     mongoc_client_pool_push(m->pool, client);
     mongoc_read_concern_destroy(majority);
     bson_destroy(&filter);
+    bson_destroy(&opts);
+    return ok;
+}
+
+bool mongo_find(struct mongo *m, const struct config_route *route, const bson_t *filter,
+                bson_t **out, struct err *e)
+{
+    bson_t opts = BSON_INITIALIZER;
+    mongoc_read_concern_t *majority = mongoc_read_concern_new();
+    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
+    mongoc_collection_t *c =
+        mongoc_client_get_collection(client, route->database, route->collection);
+    const bson_t *doc;
+    bson_error_t be;
+    bool ok = true;
+
+    *out = NULL;
+    BSON_APPEND_INT64(&opts, "limit", 1);
+    BSON_APPEND_BOOL(&opts, "singleBatch", true);
+    mongoc_read_concern_set_level(majority, MONGOC_READ_CONCERN_LEVEL_MAJORITY);
+    mongoc_read_concern_append(majority, &opts);
+    mongoc_cursor_t *cursor = mongoc_collection_find_with_opts(c, filter, &opts, m->primary);
+    if (mongoc_cursor_next(cursor, &doc))
+        *out = bson_copy(doc);
+    else if (mongoc_cursor_error(cursor, &be))
+        ok = fail_on(e, "reading", route, &be);
+    mongoc_cursor_destroy(cursor);
+    mongoc_collection_destroy(c);
+    mongoc_client_pool_push(m->pool, client);
+    mongoc_read_concern_destroy(majority);
     bson_destroy(&opts);
     return ok;
 }

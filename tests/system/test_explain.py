@@ -1,9 +1,12 @@
 """`idemsink explain`: what would become of one payload, without touching anything; and `check --connect` line by line."""
 import json
+import os
 import re
+import subprocess
 
 import pytest
-from harness import Setup
+from bson import Int64, json_util
+from harness import BINARY, Record, Setup
 
 
 def route_of(**more):
@@ -33,6 +36,8 @@ def explain(tmp_path):
         for name, keys in sections.items():
             setup.sections.setdefault(name, {}).update(keys)
         done = setup.command("explain", *(["--topic", topic] if topic else []), *options, stdin=payload, seconds=10)
+        if "--json" in options:
+            return done.returncode, json.loads(done.stdout), done.stderr.decode()
         lines = {}
         for line in done.stdout.decode().splitlines():
             word, text = re.match(r"(\S.{12})\s(.*)", line).groups()
@@ -72,6 +77,60 @@ def test_dead_letter_with_reason_and_place(explain, payload, reason, place):
     assert lines["outcome"] == ["dead letter"] and lines["reason"] == [reason]
     assert place in lines["error"][0] and lines["meaning"][0]
     assert "document" not in lines and "soon" not in lines["error"][0]
+
+
+@pytest.mark.parametrize("payload,place", [
+    (b'{"id": 7', {"byte": 8, "path": ""}),
+    (b'{"id": 1,\n "x": [1, 2,]}', {"byte": 22, "line": 2, "column": 13, "path": "x[2]"}),
+    (b'{"id": "a", "x": {"\\u0061": 1, "a": 2}}', {"byte": 31, "path": "x.a", "first_byte": 18}),
+    (b'{"id": 1, "x": {"y": [0, 99999999999999999999]}}', {"byte": 25, "path": "x.y[1]"}),
+    (b'{"id": "\xff"}', {"byte": 8, "path": "id"}), (b'{"id": "\\ud800"}', {"byte": 8, "path": "id"}),
+    (b' []', {"byte": 1, "path": ""}), (b'{"id": 1, "order": {"at": "soon"}}', {"byte": 26, "path": "order.at"}),
+    (b'{"id": 1, "order": [{"at": 1}]}', {"byte": 19, "path": "order"}),
+    (b'{"x": 1}', {"byte": 0, "path": ""}), (b'{"x": 1, "id": {"$gt": ""}}', {"byte": 15, "path": "id"}),
+    (b'{"id": 1, "_id": []}', {"byte": 17, "path": "_id"})], ids=lambda v: v.decode("latin-1") if isinstance(v, bytes) else "")
+def test_exact_place_of_the_fault(explain, payload, place):
+    status, lines, _ = explain(route_of(types={"order.at": "date"}), payload)
+    text = lines["place"][0]
+    assert status == 1 and text.startswith(f"byte {place['byte']} (line {place.get('line', 1)}, column {place.get('column', place['byte'] + 1)})")
+    assert not place["path"] or f", at {place['path']}" in text
+    status, shown, _ = explain(route_of(types={"order.at": "date"}), payload, "--json")
+    assert status == 1 and {name: shown["place"][name] for name in place} == place
+
+
+def test_json_for_machines(explain):
+    rules = [{"mode": "unlink", "keys": ["order:{id}", "none:{missing}"]}, {"mode": "pubsub", "channel": "c", "payload": '{"id": {id}}'}]
+    status, shown, _ = explain(route_of(invalidate=rules), b'{"id": 7, "x": 1.0}', "--json", "--key", "k\"", redis={"uri": "redis://127.0.0.1:1/0"})
+    assert status == 0 and shown["dedup_key"] == {"id": 7} and shown["lane"] == 'the Kafka key: "k\\""'
+    assert shown["invalidation"] == [{"command": "UNLINK", "key": "order:7"}, {"command": "PUBLISH", "channel": "c", "message": '{"id": 7}'},
+                                     {"command": None, "left_out": 1}]
+    assert shown["command"] == {"update": "orders", "updates": [{"q": {"id": 7}, "u": {"$setOnInsert": {"id": 7, "x": 1.0}}, "upsert": True,
+                                                                 "multi": False}],
+                                "ordered": False, "writeConcern": {"w": "majority", "j": True, "wtimeout": 5000}, "$db": "shop"}
+
+
+def test_tombstone(explain):
+    assert "skipped" in explain(route_of(), b"", "--null", "--key", "k")[1]["outcome"][0]
+    status, lines, _ = explain(route_of(tombstone="dead_letter"), b"", "--null")
+    assert status == 1 and lines["reason"] == ["tombstone"] and "place" not in lines
+
+
+def test_a_terminal_is_told_what_is_waited_for(tmp_path):
+    """And a pipe is not: the other tests see an empty stderr."""
+    file = tmp_path / "c.toml"
+    file.write_text('[kafka]\nbrokers = "127.0.0.1:1"\ngroup = "g"\n[mongo]\nuri = "mongodb://127.0.0.1:1"\n[dead_letter]\n'
+                    'on_bad_record = "skip"\n[[route]]\ntopics = ["t"]\ncollection = "a.b"\n[route.dedup]\nkey = ["id"]\n')
+    ours, theirs = os.openpty()
+    process = subprocess.Popen([BINARY, "explain", "-c", file, "--topic", "t"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert b"Ctrl-D" in process.stderr.readline()
+        os.write(ours, b'{"id": 1}\n\x04')
+        assert b"$setOnInsert" in process.communicate(timeout=10)[0] and process.returncode == 0
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_sources_key_and_headers(explain):
@@ -141,79 +200,64 @@ def test_says_what_run_then_does(stack, make):
     assert json_util.loads(shown[shown.index("{"):], json_options=json_util.JSONOptions(tz_aware=False)) == stored
 
 
-# --- check --connect ---
+# --- of a record in Kafka, and with what is there ---
 
 
-def check(setup):
-    """(status, {what: (verdict, text)})"""
-    done = setup.command("check", "--connect")
-    found = {}
-    for line in done.stdout.decode().splitlines():
-        what, verdict, text = re.match(r"(.{34,}?) (ok|wrong|unknown|none|weak)\s*(.*)", line).groups()
-        found[what.strip()] = (verdict, text)
-    return done.returncode, found
+def asked(setup, *options, stdin=None):
+    """(status, {name: value of the JSON}, stderr)"""
+    done = setup.command("explain", "--json", *options, stdin=stdin)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr.decode()
 
 
-def test_check_when_all_is_well(stack, make):
-    topic = stack.topic(3)
+def test_record_of_kafka(stack, make):
+    topic = stack.topic(2)
     setup = make(topic)
-    setup.sections["redis"] = {"uri": stack.redis_uri}
-    assert setup.command("init").returncode == 0
-    status, found = check(setup)
-    assert found.pop("kafka rights")[0] == "unknown"  # nobody can ask for them
-    assert status == 0 and {verdict for verdict, _ in found.values()} == {"ok"}
-    assert found[topic] == ("ok", "3 partitions") and "dead-letter topic" in found[setup.dead_letter_topic][1]
-    assert found["redis"][0] == "ok" and found[f"dedup index of tests.{setup.collection.name}"] == ("ok", "proved")
+    setup.routes[0].update(set={"h": "@header.h", "at": "@timestamp"}, source_fields="src")
+    stack.produce(topic, [Record(b"{", "other", None, 1), Record({"eventId": "e"}, "k", [("h", b"\xc3\xa4"), ("n", None)], 1),
+                          Record(None, "gone", None, 1)])
+    status, shown, errors = asked(setup, "--offset", f"{topic}:1:1")
+    assert (status, errors) == (0, "")
+    assert shown["record"] == f"{topic}:1:1" and shown["key"] == "k" and shown["header"] == [["h", "\u00e4"], ["n", None]]
+    assert shown["document"]["h"] == "\u00e4" and "$date" in shown["document"]["at"] and shown["document"]["src"]["offset"] == 1
+    assert shown["timestamp"][:10] == shown["document"]["at"]["$date"][:10]
+    assert asked(setup, "--offset", f"{topic}:1:0")[1]["reason"] == "json_syntax"
+    assert asked(setup, "--offset", f"{topic}:1:2")[1]["outcome"].startswith("skipped")
+    for place, said in (("1:3", "0 to 2"), ("0:0", "no record"), ("7:0", "no partition 7")):
+        status, shown, errors = asked(setup, "--offset", f"{topic}:{place}")
+        assert status == 64 and not shown and said in errors
+    for wrong in (topic, f"{topic}:1", f"{topic}:x:1", f"{topic}:1:", f"{topic}:1:-1", ":1:1", f"{topic}:99999999999:1"):
+        assert asked(setup, "--offset", wrong)[0] == 64
+    assert asked(setup, "--offset", f"{topic}:1:1", "--key", "k")[0] == 64
+    assert asked(setup, "--offset", "no-such-topic:0:1")[0] == 78
+    other = stack.topic(1)
+    stack.produce(other, [Record({"eventId": "e"}, "k")])
+    status, shown, errors = asked(setup, "--offset", f"{other}:0:0")
+    assert status == 78 and "--topic" in errors
+    assert asked(setup, "--offset", f"{other}:0:0", "--topic", topic)[1]["document"]["src"]["topic"] == topic
 
 
-def test_check_names_topics_that_are_not_there(stack, make):
-    there = stack.topic(1)
-    setup = make([there, "no-such-topic"])
-    setup.sections["dead_letter"]["topic"] = "no-such-dead-letters"
-    setup.command("init")
-    stack.admin.delete_topics(["no-such-dead-letters"])["no-such-dead-letters"].exception(30)
-    status, found = check(setup)
-    assert status == 1
-    assert found[there][0] == "ok" and found["no-such-topic"][0] == "wrong" and "route.topics" in found["no-such-topic"][1]
-    assert found["no-such-dead-letters"][0] == "wrong" and "idemsink init" in found["no-such-dead-letters"][1]
-
-
-def test_check_says_what_no_dead_letter_topic_means(stack, make):
-    setup = make(stack.topic(1), dead_letters=False)
-    setup.command("init")
-    assert check(setup)[1]["dead-letter topic"] == ("none", "the first bad record stops the process")
-    setup.sections["dead_letter"] = {"on_bad_record": "skip"}
-    assert "dropped" in check(setup)[1]["dead-letter topic"][1]
-
-
-@pytest.mark.parametrize("section,keys,what", [
-    ("kafka", {"brokers": "127.0.0.1:1"}, "kafka brokers"), ("redis", {"uri": "redis://127.0.0.1:1/0", "timeout": "500ms"}, "redis"),
-    ("mongo", {"uri": "mongodb://u:hidden@127.0.0.1:1/?replicaSet=rs0", "server_selection_timeout": "500ms"}, "mongodb")])
-def test_check_asks_all_and_says_which_is_away(stack, make, section, keys, what):
+def test_what_is_there_already(stack, make):
     topic = stack.topic(1)
     setup = make(topic)
-    setup.sections["redis"] = {"uri": stack.redis_uri}
-    setup.command("init")
-    setup.sections[section].update(keys)
-    status, found = check(setup)
-    assert status == 69 and found[what][0] == "unknown" and "127.0.0.1:1" in found[what][1] and "hidden" not in str(found)
-    for other in {"kafka brokers", "redis", "mongodb"} - {what}:
-        assert found[other][0] == "ok"
-
-
-def test_check_with_refused_credentials(stack, make):
-    """77. The stack's mongod has no users, so that every user is a wrong one."""
-    setup = make(stack.topic(1))
-    setup.sections["mongo"]["uri"] = stack.mongo_uri.replace("mongodb://", "mongodb://user:hidden-password@")
-    status, found = check(setup)
-    assert status == 77 and found["mongodb"][0] == "wrong" and "hidden-password" not in str(found)
-    worker = setup.start()
-    assert worker.wait(30) == 77 and "hidden-password" not in worker.log_tail(1000)
-
-
-def test_check_says_when_acknowledgements_are_weak(stack, make):
-    setup = make(stack.topic(1))
-    setup.command("init")
-    setup.sections["mongo"].update(write_concern="1", journal=False)
-    status, found = check(setup)
-    assert found["write concern"][0] == "weak" and status == 0
+    setup.routes[0].update(types={"at": "date"}, dedup={"key": ["order.id"]})
+    payload = b'{"order": {"id": 7, "x": [1, 2]}, "at": 5, "only": 1}'
+    options = ("--topic", topic, "--connect")
+    status, shown, _ = asked(setup, *options, stdin=payload)
+    assert status == 1 and "idemsink init" in shown["index"] and shown["stored"].startswith("not there")
+    assert setup.command("init").returncode == 0
+    status, shown, _ = asked(setup, *options, stdin=payload)
+    assert status == 0 and shown["index"] == "proved" and shown["stored"].startswith("not there") and "is_there" not in shown
+    stack.produce(topic, [payload])
+    setup.run_until_end()
+    status, shown, _ = asked(setup, *options, stdin=payload)
+    assert status == 0 and shown["stored"].startswith("there and equal") and "differs" not in shown
+    setup.collection.update_one({"order.id": 7}, {"$set": {"order.x": [Int64(1), Int64(3)], "at": 5, "more": 1}, "$unset": {"only": 1}})
+    status, shown, _ = asked(setup, *options, stdin=payload)
+    assert status == 0 and shown["stored"].startswith("there and different")
+    assert sorted(shown["differs"]) == ["at: another type", "more: only stored", "only: not stored", "order.x.1: another value"]
+    assert json_util.loads(json.dumps(shown["is_there"]))["more"] == 1
+    assert asked(setup, *options, stdin=payload.replace(b"7", b"8"))[1]["stored"].startswith("not there")
+    setup.sections["mongo"].update(uri="mongodb://u:hidden@127.0.0.1:1/?replicaSet=rs0", server_selection_timeout="300ms")
+    status, shown, errors = asked(setup, *options, stdin=payload)
+    assert status == 69 and shown["stored"].startswith("can't tell") and "127.0.0.1:1" in shown["stored"]
+    assert shown["document"]["only"] == 1 and "hidden" not in str(shown) + errors
