@@ -60,7 +60,8 @@ struct outcome {
     enum retry_class retry; /* for LATER, UNKNOWN and SPLIT */
     enum reason reason;     /* for NEVER and SPLIT */
     enum outcome_doubt doubt;
-    int code;   /* the server's, 0 when none */
+    bool conflict; /* DUPLICATE: the stored document is of another payload */
+    int code;      /* the server's, 0 when none */
     char *text; /* the server's message, for LOOK, NEVER, SPLIT alone and DOUBT_ALONE; mem_free();
                  * NULL otherwise. Names index and key: for the dead letter, not for a log */
 };
@@ -107,9 +108,13 @@ struct outcome_code {
     enum reason reason;
     bool member; /* whole is SPLIT: once alone it is NEVER with this reason, not UNKNOWN */
     const char *source;
+    const char *todo; /* what an operator must do so that it passes; NULL: it may pass by itself */
 };
 extern const struct outcome_code outcome_codes[];
 extern const size_t outcome_codes_count;
 const struct outcome_code *outcome_code_find(int code); /* NULL: not known */
+
+/* What an operator can do about it, in words; never NULL. */
+const char *outcome_advice(enum retry_class retry, int code);
 
 #endif

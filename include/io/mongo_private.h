@@ -38,6 +38,9 @@ bool mongo_hello(mongoc_client_t *client, const mongoc_read_prefs_t *prefs, bson
  * it says. */
 void mongo_explain_selection(const mongoc_uri_t *uri, struct err *e);
 
+/* sink_ops.explain: names the right that the user lacks, where it is that. */
+void mongo_explain_no(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out);
+
 /* "" when the field is not there or no string. Borrowed from doc. */
 const char *mongo_text_field(const bson_t *doc, const char *name);
 bool mongo_true_field(const bson_t *doc, const char *name);

@@ -7,6 +7,7 @@
 #ifndef IDEMSINK_PORTS_SINK_H
 #define IDEMSINK_PORTS_SINK_H
 
+#include "base/bytes.h"
 #include "base/err.h"
 #include "core/mapping.h"
 #include "core/outcome.h"
@@ -24,6 +25,13 @@ struct sink_ops {
      */
     const struct outcome *(*write)(void *session, uint32_t route, const struct write_op *ops,
                                    size_t n);
+
+    /*
+     * What an operator must do so that this route can be written again, when `why` is RETRY_RIGHTS
+     * or RETRY_CONFIG; appends it. May ask the database, once. NULL: nobody knows better than
+     * outcome_advice(). Any thread.
+     */
+    void (*explain)(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out);
 };
 
 struct sink {

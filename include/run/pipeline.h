@@ -28,6 +28,8 @@
 #ifndef IDEMSINK_RUN_PIPELINE_H
 #define IDEMSINK_RUN_PIPELINE_H
 
+#include <stdatomic.h>
+
 #include "base/err.h"
 #include "core/record.h"
 #include "core/sched.h"
@@ -45,6 +47,9 @@ struct pipeline_limits {
      * no to a slot and that slot has a quarter of its bound free again. May be NULL. */
     void (*wake)(void *ctx);
     void *wake_ctx;
+    /* By route, may be NULL: while it is set, a slot of this route that has a record in force here
+     * is not wanted. After it was reset: pipeline_nudge(). */
+    const atomic_bool *held;
 };
 
 struct pipeline *pipeline_new(const struct pipeline_limits *limits);
@@ -66,6 +71,9 @@ void pipeline_end(struct pipeline *p, uint32_t slot, int64_t end_offset);
  * and linger_ms: those of the last call decide when a sleeping one is woken. */
 size_t pipeline_take(struct pipeline *p, struct record **out, size_t cap, size_t max_bytes,
                      int64_t linger_ms);
+
+/* Worker. A route is not held any more: wakes the intake if it waits for that. */
+void pipeline_nudge(struct pipeline *p);
 
 /* Worker. The lanes go on; the records stay with the caller. */
 void pipeline_finish(struct pipeline *p, struct record *const *r, size_t n);

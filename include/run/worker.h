@@ -16,6 +16,7 @@
 #include "ports/sink.h"
 #include "run/notifier.h"
 #include "run/pipeline.h"
+#include "run/route_state.h"
 #include "run/run_metrics.h"
 #include "run/stop.h"
 
@@ -27,11 +28,10 @@ struct worker_shared {
     struct deadletter deadletter;
     struct notifier *notifier; /* NULL: nothing is told to anybody */
     struct run_metrics *metrics;
+    struct route_state *routes;
     struct stop *stop;
     _Atomic int64_t
         dead_letters_at_ms; /* 0: in order; else monotonic: not before this is it tried again */
-    _Atomic int blocked; /* enum retry_class of the last batch that could not be written, RETRY_NONE
-                            when the last could */
 };
 
 /* The thread's function; arg is a struct worker_shared *. Ends when pipeline_take() says so.

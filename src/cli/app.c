@@ -33,7 +33,6 @@ static bool page_ready(struct buf *why, void *ctx)
     struct kafka_health health;
     struct pipeline_stats stats;
     int phase = atomic_load(&a->phase);
-    int blocked = atomic_load(&a->shared.blocked);
 
     if (phase != APP_RUNNING) {
         buf_add_text(why, phase == APP_STARTING ? "starting: the dedup indexes are not proved yet"
@@ -50,11 +49,9 @@ static bool page_ready(struct buf *why, void *ctx)
         return false;
     }
     pipeline_stats(a->pipeline, &stats, NULL, 0);
-    if (blocked != RETRY_NONE && stats.open > 0) { /* without records nothing would ever clear it */
-        buf_printf(why, "MongoDB does not acknowledge: %s",
-                   retry_class_name((enum retry_class)blocked));
+    /* Without records nothing would ever clear it. */
+    if (stats.open > 0 && route_state_describe(a->routes, why))
         return false;
-    }
     if (atomic_load(&a->shared.dead_letters_at_ms) != 0 && stats.open > 0) {
         buf_printf(
             why,
@@ -95,7 +92,8 @@ static struct pipeline *make_pipeline(struct app *a)
                                      .routes = c->n_routes,
                                      .run_max = (size_t)c->worker.run_max,
                                      .wake = wake_source,
-                                     .wake_ctx = a};
+                                     .wake_ctx = a,
+                                     .held = route_state_held(a->routes)};
 
     return pipeline_new(&limits);
 }
@@ -118,6 +116,7 @@ bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx), 
         return false;
     if (config->redis.uri[0] && !redis_bus_new(config, &a->bus, e))
         return false;
+    a->routes = route_state_new(config, a->metrics);
     a->pipeline = make_pipeline(a);
     if (config->http.listen[0]) {
         a->http = http_start(config->http.listen, &pages, e);
@@ -165,6 +164,7 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     a->shared.deadletter = a->deadletter;
     a->shared.notifier = a->notifier;
     a->shared.metrics = a->run_metrics;
+    a->shared.routes = a->routes;
     a->shared.stop = &a->stop;
     app_log_start(a);
     struct daemon_parts parts = {.intake = a->intake, .shared = &a->shared};
@@ -228,6 +228,7 @@ void app_close(struct app *a)
     mongo_free(a->mongo);
     intake_free(a->intake);
     run_metrics_free(a->run_metrics);
+    route_state_free(a->routes);
     metrics_free(a->metrics);
     if (a->config)
         cli_mappings_free(a->mappings, a->config->n_routes);

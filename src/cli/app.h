@@ -35,6 +35,7 @@ struct app {
     struct bus bus;
     struct notifier *notifier;
     struct run_metrics *run_metrics;
+    struct route_state *routes;
     struct intake *intake;
     struct stop stop;
     struct worker_shared shared;

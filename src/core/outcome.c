@@ -214,7 +214,11 @@ static enum retry_class class_of_fault(enum call_fault fault)
 
 void outcome_of_failure(const struct outcome_call *call, struct outcome *out)
 {
+    enum { AUTHENTICATION_FAILED = 18 }; /* the server's code, which the driver withholds */
+
     *out = (struct outcome){.fate = FATE_UNKNOWN, .retry = class_of_fault(call->fault)};
+    if (call->fault == CALL_AUTH)
+        out->code = AUTHENTICATION_FAILED;
     if (call->fault == CALL_SERVER) {
         const struct outcome_code *row = outcome_code_find(call->code);
         out->code = call->code;

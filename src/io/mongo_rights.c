@@ -100,3 +100,17 @@ bool mongo_check_rights(struct mongo *m, const struct config_route *route, const
     mongoc_client_pool_push(m->pool, client);
     return ok;
 }
+
+void mongo_explain_no(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out)
+{
+    enum { UNAUTHORIZED = 13 }; /* the server's code: we are logged in, so it can be asked */
+    struct mongo *m = sink;
+    const char *found;
+    struct err e;
+
+    if (why == RETRY_RIGHTS && code == UNAUTHORIZED &&
+        !mongo_check_rights(m, &m->config->routes[route], &found, &e) && e.kind == ERR_AUTH)
+        buf_add_text(out, e.text);
+    else
+        buf_add_text(out, outcome_advice(why, code));
+}

@@ -12,7 +12,8 @@ struct slot {
     bool draining; /* from pipeline_drain() until revoke or assign */
     bool refused;  /* pipeline_wants() said no for want of room, and nobody was woken since */
     size_t open, open_bytes;
-    size_t live; /* open and of the epoch in force: what a drain waits for */
+    size_t live;    /* open and of the epoch in force: what a drain waits for */
+    uint32_t route; /* of its records; once there was one */
     int64_t committed;
     uint64_t consumed, outcomes[PIPELINE_OUTCOMES], late, dropped;
 };
@@ -179,6 +180,15 @@ static bool has_room_locked(const struct pipeline *p, uint32_t slot, size_t quar
                 quarters);
 }
 
+/* Nothing more is read for a route that nobody can write, but for what tries whether it still is
+ * so. */
+static bool is_held_locked(const struct pipeline *p, uint32_t slot)
+{
+    const struct slot *s = &p->slots[slot];
+
+    return s->live > 0 && p->limits.held != NULL && atomic_load(&p->limits.held[s->route]);
+}
+
 bool pipeline_wants(struct pipeline *p, uint32_t slot)
 {
     bool yes = false;
@@ -187,7 +197,7 @@ bool pipeline_wants(struct pipeline *p, uint32_t slot)
     if (slot < p->n_slots && p->slots[slot].assigned && !p->slots[slot].draining) {
         struct slot *s = &p->slots[slot];
 
-        yes = has_room_locked(p, slot, 4);
+        yes = has_room_locked(p, slot, 4) && !is_held_locked(p, slot);
         p->refused += (size_t)(!yes && !s->refused);
         p->refused -= (size_t)(yes && s->refused);
         s->refused = !yes;
@@ -203,7 +213,7 @@ static bool wake_wanted_locked(struct pipeline *p)
     bool wake = false;
 
     for (uint32_t i = 0; p->refused > 0 && i < p->n_slots && !wake; i++)
-        wake = p->slots[i].refused && has_room_locked(p, i, 3);
+        wake = p->slots[i].refused && has_room_locked(p, i, 3) && !is_held_locked(p, i);
     for (uint32_t i = 0; wake && i < p->n_slots; i++)
         p->slots[i].refused = false;
     if (wake)
@@ -305,6 +315,7 @@ bool pipeline_offer(struct pipeline *p, struct record *r)
         s->open++;
         s->open_bytes += r->bytes;
         s->live++;
+        s->route = r->route;
         p->open++;
         p->open_bytes += r->bytes;
         sched_push(p->sched, r);
@@ -461,6 +472,12 @@ size_t pipeline_take(struct pipeline *p, struct record **out, size_t cap, size_t
     notify_locked(p, clock_mono_ms());
     unlock(p);
     return n;
+}
+
+void pipeline_nudge(struct pipeline *p)
+{
+    lock(p);
+    unlock_and_tell(p);
 }
 
 void pipeline_finish(struct pipeline *p, struct record *const *r, size_t n)

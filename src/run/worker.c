@@ -9,6 +9,7 @@
  */
 #include "run/worker.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -85,6 +86,7 @@ static void batch_map(struct worker *w, const struct mapping *mapping)
         switch (mapping_build(mapping, r, op)) {
         case MAPPING_WRITE:
             op->lane = r->lane;
+            op->alone = r->suspicion.code != 0;
             w->op_record[w->n_ops++] = i;
             break;
         case MAPPING_SKIP:
@@ -97,18 +99,49 @@ static void batch_map(struct worker *w, const struct mapping *mapping)
     }
 }
 
-/* What the driver said stands in the sink's own line; here is what it means for the records. */
-static void log_retry(const struct record *r, const struct outcome *o)
+/* What the driver said stands in the sink's own line; here is what it means for the route. Once
+ * for a route and not for each record. */
+static void trouble(struct worker *w, uint32_t route, const struct record *r,
+                    const struct outcome *o)
 {
-    static struct log_limit limit;
-    int64_t held_back;
+    const struct config_route *c = &w->shared->config->routes[route];
+    const struct sink *sink = &w->shared->sink;
+    bool somebody = o->retry == RETRY_RIGHTS || o->retry == RETRY_CONFIG;
+    struct buf todo = {0};
 
-    if (log_limit_pass(&limit, 5000, &held_back))
-        log_warn("write not acknowledged, will be sent again",
-                 LOG_TEXT("class", retry_class_name(o->retry)), LOG_INT("code", o->code),
-                 LOG_TEXT("topic", r->topic), LOG_INT("partition", r->partition),
-                 LOG_INT("offset", r->offset), LOG_INT("attempts", r->attempts + 1),
-                 LOG_INT("like_this_not_logged", held_back));
+    if (!route_state_trouble(w->shared->routes, route, o->retry, o->code))
+        return;
+    if (somebody && sink->ops->explain)
+        sink->ops->explain(sink->self, route, o->retry, o->code, &todo);
+    else
+        buf_add_text(&todo, outcome_advice(o->retry, o->code));
+    route_state_explain(w->shared->routes, route, buf_text(&todo));
+    log_write(somebody ? LOG_LEVEL_ERROR : LOG_LEVEL_WARN,
+              somebody
+                  ? "write refused until somebody acts; nothing is dead-lettered for it, and no "
+                    "more is read for this route meanwhile"
+                  : "write not acknowledged, will be sent again",
+              LOG_FIELDS(LOG_TEXT("route", c->name), LOG_TEXT("database", c->database),
+                         LOG_TEXT("collection", c->collection),
+                         LOG_TEXT("class", retry_class_name(o->retry)), LOG_INT("code", o->code),
+                         LOG_TEXT("to_do", buf_text(&todo)), LOG_TEXT("topic", r->topic),
+                         LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
+                         LOG_INT("attempts", r->attempts + 1)));
+    buf_clear(&todo);
+}
+
+static void trouble_is_over(struct worker *w, uint32_t route)
+{
+    int64_t lasted_ms;
+    bool was_held = atomic_load(&route_state_held(w->shared->routes)[route]);
+    bool was_said = route_state_fine(w->shared->routes, route, &lasted_ms);
+
+    if (was_held)
+        pipeline_nudge(w->shared->pipeline);
+    if (was_said)
+        log_info("writes are acknowledged again",
+                 LOG_TEXT("route", w->shared->config->routes[route].name),
+                 LOG_INT("after_ms", lasted_ms));
 }
 
 static void reject(struct record *r, const struct outcome *o)
@@ -121,22 +154,69 @@ static void reject(struct record *r, const struct outcome *o)
         record_reject(r, o->reason, o->code, "%s", text);
 }
 
-static void batch_write(struct worker *w, uint32_t route)
+static void log_suspicion(const struct record *r, uint32_t max)
 {
-    const struct route_metrics *m = &w->shared->metrics->routes[route];
-    int64_t start_us = clock_mono_us();
-    enum retry_class blocked = RETRY_NONE;
-    const struct outcome *outcomes;
+    static struct log_limit limit;
+    int64_t held_back;
 
-    if (w->n_ops == 0)
-        return;
-    outcomes = w->shared->sink.ops->write(w->session, route, w->ops, w->n_ops);
-    metric_observe(m->batch_records, (double)w->n_ops);
-    metric_observe(m->batch_seconds, (double)(clock_mono_us() - start_us) / 1e6);
+    if (log_limit_pass(&limit, 5000, &held_back))
+        log_warn("MongoDB refuses a record with a code that is not known, and takes others: it is "
+                 "sent again alone",
+                 LOG_INT("code", r->suspicion.code), LOG_TEXT("topic", r->topic),
+                 LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
+                 LOG_INT("repeated_alone", r->suspicion.repeats), LOG_INT("retry.max_unknown", max),
+                 LOG_INT("like_this_not_logged", held_back));
+}
+
+/* What the batch says about the route as a whole. */
+struct verdict {
+    uint64_t inserted; /* by this batch */
+    uint64_t stored;   /* in the collection, so far */
+    const struct outcome
+        *blocked; /* the first that was not acknowledged, for no fault of its own */
+    const struct record *blocked_record;
+    bool answered; /* something has got its end */
+};
+
+/* Nobody knows whether r was applied. True: it will be given up. */
+static bool judge_unknown(struct worker *w, struct verdict *v, struct record *r,
+                          const struct outcome *o)
+{
+    uint32_t max = (uint32_t)w->shared->config->retry.max_unknown;
+
+    switch (o->doubt == DOUBT_NONE
+                ? SUSPICION_NONE
+                : suspicion_judge(&r->suspicion, o, v->stored, v->inserted > 0, max)) {
+    case SUSPICION_NONE:
+        if (v->blocked == NULL) {
+            v->blocked = o;
+            v->blocked_record = r;
+        }
+        return false;
+    case SUSPICION_AGAIN:
+        log_suspicion(r, max);
+        return false;
+    case SUSPICION_GUILTY:
+        record_reject(r, REASON_REJECTED, o->code,
+                      "code %d, which nobody knows, %" PRIu32
+                      " times alone, while others were stored: %s",
+                      o->code, r->suspicion.repeats + 1, o->text ? o->text : "no message");
+        return true;
+    }
+    return false;
+}
+
+static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
+                        const struct outcome *outcomes)
+{
+    for (size_t i = 0; i < w->n_ops; i++)
+        v->inserted += outcomes[i].fate == FATE_INSERTED;
+    v->stored = route_state_stored(w->shared->routes, route, v->inserted);
     for (size_t i = 0; i < w->n_ops; i++) {
         struct record *r = w->records[w->op_record[i]];
         const struct outcome *o = &outcomes[i];
 
+        v->answered = v->answered || (o->fate != FATE_LATER && o->fate != FATE_UNKNOWN);
         if (o->fate == FATE_INSERTED) {
             add_done(w, r, PIPELINE_INSERTED);
         } else if (o->fate == FATE_DUPLICATE) {
@@ -144,16 +224,32 @@ static void batch_write(struct worker *w, uint32_t route)
         } else if (o->fate == FATE_NEVER) {
             reject(r, o);
             w->dead[w->n_dead++] = r;
+        } else if (o->fate == FATE_UNKNOWN && judge_unknown(w, v, r, o)) {
+            w->dead[w->n_dead++] = r;
         } else {
             metric_add(w->shared->metrics->retries[o->retry], 1);
-            if (o->fate == FATE_UNKNOWN && blocked == RETRY_NONE) {
-                blocked = o->retry;
-                log_retry(r, o);
-            }
             w->later[w->n_later++] = r;
         }
     }
-    atomic_store_explicit(&w->shared->blocked, (int)blocked, memory_order_relaxed);
+}
+
+static void batch_write(struct worker *w, uint32_t route)
+{
+    const struct route_metrics *m = &w->shared->metrics->routes[route];
+    int64_t start_us = clock_mono_us();
+    struct verdict v = {0};
+    const struct outcome *outcomes;
+
+    if (w->n_ops == 0)
+        return;
+    outcomes = w->shared->sink.ops->write(w->session, route, w->ops, w->n_ops);
+    metric_observe(m->batch_records, (double)w->n_ops);
+    metric_observe(m->batch_seconds, (double)(clock_mono_us() - start_us) / 1e6);
+    batch_route(w, route, &v, outcomes);
+    if (v.blocked)
+        trouble(w, route, v.blocked_record, v.blocked);
+    else if (v.answered)
+        trouble_is_over(w, route);
 }
 
 /*
