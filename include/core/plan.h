@@ -2,11 +2,11 @@
  * plan.h - a batch of operations to the commands to send, and back from the
  * replies to one result per operation. Pure: the sink only carries.
  *
- *   plan_begin(p, ops, n);
+ *   plan_begin(p, ops, n, &rules);
  *   while (plan_next(p, &command)) {
  *       ... execute command; libmongoc's reply and error ...
  *       plan_reply(p, &call, reply);                     for UPSERT and INSERT
- *       plan_looked(p, found | missing | failed, &call); for LOOK
+ *       plan_found(p, document); ... plan_looked(p, &call); for LOOK
  *   }
  *   plan_results(p) is filled.
  *
@@ -27,6 +27,13 @@
  * - FATE_LOOK asks for a read by the dedup key. Found: DUPLICATE. Not found: sent once more,
  * because the document may have gone meanwhile (a roll-back, an expiry); not found again: NEVER
  * (unique_conflict).
+ * - A read is for many operations at once. What is found in it is settled when its lane gets there.
+ * - rules.look_first: what is there already is found out before anything is sent, and not sent. So
+ * it is for the rest of a batch once an ordered insert was stopped by E11000.
+ * - rules.conflict: the document's hash of its payload is compared for every duplicate, folded ones
+ * included; another one is a conflict: counted (DUPLICATE, conflict set) or NEVER. A document
+ * without a hash is no conflict. An upsert that matched needs a read for that; what is behind it in
+ * its lane is settled only with it.
  * - A command or read whose outcome is unknown as a whole ends the batch: what was not sent yet
  * gets LATER, so that an outage costs one time-out and not one per command.
  * - A command is at most max_ops and max_bytes (one operation at least), and what its errors could
@@ -47,29 +54,36 @@ struct plan_limits {
                          overhead */
 };
 
+struct plan_rules {
+    bool look_first;
+    enum config_conflict conflict;
+    const char *conflict_field; /* borrowed until the next plan_begin() */
+};
+
 enum plan_command_kind { PLAN_UPSERT, PLAN_INSERT, PLAN_LOOK };
 
 struct plan_command {
     enum plan_command_kind kind;
     bool ordered;
-    const struct write_op *const *ops; /* n of them; valid until the answer is given. LOOK: one */
+    const struct write_op *const *ops; /* n of them; valid until the answer is given. LOOK: find
+                                          look_filter() of them, with look_projection() */
     size_t n;
 };
-
-enum plan_look { PLAN_LOOK_FOUND, PLAN_LOOK_MISSING, PLAN_LOOK_FAILED };
 
 struct plan *plan_new(const struct plan_limits
                           *limits); /* reused from batch to batch; no allocation in steady state */
 void plan_free(struct plan *p);     /* NULL is fine */
 
-void plan_begin(struct plan *p, const struct write_op *ops,
-                size_t n); /* ops stay borrowed. lane NULL: no order */
+/* ops stay borrowed. lane NULL: no order. rules NULL: none. */
+void plan_begin(struct plan *p, const struct write_op *ops, size_t n,
+                const struct plan_rules *rules);
 
 /* false: all have their result. Each true must be answered before the next call. */
 bool plan_next(struct plan *p, struct plan_command *command);
 void plan_reply(struct plan *p, const struct outcome_call *call, const bson_t *reply);
-void plan_looked(struct plan *p, enum plan_look answer,
-                 const struct outcome_call *call); /* call: for FAILED */
+void plan_found(struct plan *p, const bson_t *document); /* each one of the answer to a LOOK */
+void plan_looked(struct plan *p,
+                 const struct outcome_call *call); /* its end: all of it, or failed */
 
 /* The time is up: what has no result yet gets LATER with this class; plan_next() is false from now
  * on. Between an answer and the next plan_next(). */

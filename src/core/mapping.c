@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
+#include "core/canonical.h"
 #include "core/mapping_private.h"
 #include "core/payload.h"
 
@@ -304,45 +305,12 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
 
 /* --- back from a document --- */
 
-static bool append_canonical(bson_t *to, const char *name, const bson_iter_t *from);
-
-/* _id of several parts, "@offset" */
-static bool append_parts(bson_t *to, const char *name, const bson_iter_t *from)
-{
-    bson_iter_t part;
-    bson_t child;
-    bool ok = true;
-
-    if (!bson_iter_recurse(from, &part) || !bson_append_document_begin(to, name, -1, &child))
-        return false;
-    while (ok && bson_iter_next(&part))
-        ok = append_canonical(&child, bson_iter_key(&part), &part);
-    return bson_append_document_end(to, &child) && ok;
-}
-
-/* The same canonical form as mapping_dedup.c makes of what it takes. */
-static bool append_canonical(bson_t *to, const char *name, const bson_iter_t *from)
-{
-    bson_decimal128_t decimal;
-    int64_t i;
-
-    if (BSON_ITER_HOLDS_DOCUMENT(from))
-        return append_parts(to, name, from);
-    if (BSON_ITER_HOLDS_DECIMAL128(from))
-        return bson_iter_decimal128(from, &decimal) && mapping_append_decimal(to, name, &decimal);
-    if (BSON_ITER_HOLDS_INT32(from))
-        return bson_append_int64(to, name, -1, bson_iter_int32(from));
-    if (BSON_ITER_HOLDS_DOUBLE(from) && types_exact_integer(bson_iter_double(from), &i))
-        return bson_append_int64(to, name, -1, i);
-    return bson_append_iter(to, name, -1, from);
-}
-
 bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter)
 {
     bson_iter_t top, at;
 
     if (m->into_id)
-        return bson_iter_init_find(&top, document, "_id") && append_canonical(filter, "_id", &top);
+        return bson_iter_init_find(&top, document, "_id") && canonical_append(filter, "_id", &top);
     for (size_t i = 0; i < m->n_parts; i++) {
         const struct path *p = &m->parts[i].place;
 
@@ -356,7 +324,7 @@ bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bs
                 return false;
             at = child;
         }
-        if (!append_canonical(filter, m->parts[i].name, &at))
+        if (!canonical_append(filter, m->parts[i].name, &at))
             return false;
     }
     return true;

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "core/look.h"
 
 enum {
     OP_OVERHEAD =
@@ -16,6 +17,8 @@ enum {
     ECHO_MAX = 12 << 20, /* of all errors of a command: the reply is one document below 16 MiB */
     LOOKS_MAX =
         2, /* how often E11000 and "not found" contradict each other before it is believed */
+    LOOK_OPS_MAX = 1000,      /* of one read; see look.h for what it costs */
+    LOOK_BYTES_MAX = 4 << 20, /* of their filters: a read is one document below 16 MiB */
     LONE_FAILURES_MAX =
         2, /* how many members may fail alone for an unknown reason before it is everybody's */
 };
@@ -23,8 +26,14 @@ enum {
 enum item_state {
     ITEM_WAITING, /* to be sent; a folded one waits for its leader */
     ITEM_SENT,    /* in the command that is out */
-    ITEM_LOOKING, /* E11000: waits for a read */
+    ITEM_LOOKING, /* waits for a read */
     ITEM_DONE     /* its result is final */
+};
+
+enum look_why {
+    LOOK_FIRST,   /* before anything is sent: what is there need not be */
+    LOOK_REFUSED, /* E11000: is it there? */
+    LOOK_COMPARE  /* it is there: with which content? */
 };
 
 struct item {
@@ -34,6 +43,11 @@ struct item {
     uint32_t heir; /* of a leader that can never be stored: the next that was tried. 0: none (never
                       item 0) */
     unsigned looked;
+    enum look_why why;
+    bool look_alone; /* a read of many could not tell */
+    bool present;    /* the document of its key is there */
+    bool has_stored; /* it says of which payload it is */
+    uint8_t stored[CANONICAL_HASH_BYTES];
 };
 
 struct lane_state {
@@ -51,6 +65,7 @@ struct lane_state {
 
 struct plan {
     struct plan_limits limits;
+    struct plan_rules rules;
     const struct write_op *ops;
     size_t n, cap;
 
@@ -67,6 +82,10 @@ struct plan {
 
     size_t from;        /* all before it are done */
     size_t looking;     /* how many are ITEM_LOOKING */
+    struct look *look;  /* the read that is out */
+    bool *found;        /* cap; by place in it */
+    bool look_strange;  /* a document of its answer is of none of its operations, by its bytes */
+    bool looked_ahead;  /* see look_ahead() */
     size_t split_limit; /* most operations of the next command while halving; max_ops otherwise */
     size_t stops;       /* ordered commands that ended early */
     size_t lone_failures;
@@ -84,6 +103,7 @@ struct plan *plan_new(const struct plan_limits *limits)
     p->limits = *limits;
     if (p->limits.max_ops == 0)
         p->limits.max_ops = 1;
+    p->look = look_new();
     return p;
 }
 
@@ -106,6 +126,8 @@ void plan_free(struct plan *p)
     mem_free(p->sent);
     mem_free(p->lanes);
     mem_free(p->slots);
+    mem_free(p->found);
+    look_free(p->look);
     mem_free(p);
 }
 
@@ -123,6 +145,7 @@ static void make_room(struct plan *p, size_t n)
     p->judged = mem_grow(p->judged, cap, sizeof *p->judged);
     p->sent_ops = mem_grow(p->sent_ops, cap, sizeof *p->sent_ops);
     p->sent = mem_grow(p->sent, cap, sizeof *p->sent);
+    p->found = mem_grow(p->found, cap, sizeof *p->found);
     p->lanes = mem_grow(p->lanes, cap, sizeof *p->lanes);
     p->n_slots = 2 * cap;
     p->slots = mem_grow(p->slots, p->n_slots, sizeof *p->slots);
@@ -175,10 +198,39 @@ static void number_lanes(struct plan *p)
     }
 }
 
-void plan_begin(struct plan *p, const struct write_op *ops, size_t n)
+static size_t leader_of(struct plan *p, size_t i);
+static bool is_blocked(const struct plan *p, size_t i);
+
+static void start_look(struct plan *p, size_t i, enum look_why why)
+{
+    p->items[i].state = ITEM_LOOKING;
+    p->items[i].why = why;
+    p->looking++;
+}
+
+/*
+ * Reads before anything is sent, for what is still to be inserted: an insert that finds its
+ * document there costs an error, and in an ordered command a stop, so a lane full of duplicates
+ * would take two round trips for each.
+ */
+static void look_ahead(struct plan *p)
+{
+    p->looked_ahead = true;
+    for (size_t i = p->from; i < p->n; i++) {
+        const struct item *item = &p->items[i];
+
+        if (item->state == ITEM_WAITING && !item->present && !is_blocked(p, i) &&
+            (p->rules.look_first || p->ops[i].kind == WRITE_KIND_INSERT) && leader_of(p, i) == i)
+            start_look(p, i, LOOK_FIRST);
+    }
+}
+
+void plan_begin(struct plan *p, const struct write_op *ops, size_t n,
+                const struct plan_rules *rules)
 {
     clear_results(p);
     make_room(p, n);
+    p->rules = rules ? *rules : (struct plan_rules){0};
     p->ops = ops;
     p->n = n;
     for (size_t i = 0; i < n; i++)
@@ -190,7 +242,9 @@ void plan_begin(struct plan *p, const struct write_op *ops, size_t n)
     p->n_sent = p->from = p->looking = p->stops = p->lone_failures = 0;
     p->split_limit = p->limits.max_ops;
     p->stamp = 0;
-    p->one_per_lane = p->out = p->stored_some = false;
+    p->one_per_lane = p->out = p->stored_some = p->looked_ahead = false;
+    if (p->rules.look_first)
+        look_ahead(p);
 }
 
 /* Takes o's text. */
@@ -201,6 +255,7 @@ static void done(struct plan *p, size_t i, struct outcome o)
     if (item->state == ITEM_LOOKING)
         p->looking--;
     item->state = ITEM_DONE;
+    item->present = item->present || o.fate == FATE_INSERTED || o.fate == FATE_DUPLICATE;
     mem_free(p->results[i].text);
     p->results[i] = o;
     p->stored_some = p->stored_some || o.fate == FATE_INSERTED || o.fate == FATE_DUPLICATE;
@@ -222,7 +277,8 @@ static size_t leader_of(struct plan *p, size_t i)
 
     while (p->items[item->leader].heir)
         item->leader = p->items[item->leader].heir;
-    if (item->leader != i && p->items[item->leader].state == ITEM_DONE &&
+    const struct item *leader = &p->items[item->leader];
+    if (item->leader != i && leader->state == ITEM_DONE && !leader->present &&
         p->results[item->leader].fate == FATE_NEVER) {
         p->items[item->leader].heir = (uint32_t)i;
         item->leader = (uint32_t)i;
@@ -230,18 +286,34 @@ static size_t leader_of(struct plan *p, size_t i)
     return item->leader;
 }
 
-static bool is_stored(const struct outcome *o)
+/* Has the document that is there, for operations with this leader, another payload than i's? */
+static bool is_other_content(const struct plan *p, size_t i, size_t leader)
 {
-    return o->fate == FATE_INSERTED || o->fate == FATE_DUPLICATE;
+    const char *field = p->rules.conflict_field;
+    uint8_t own[CANONICAL_HASH_BYTES], stored[CANONICAL_HASH_BYTES];
+
+    if (p->rules.conflict == CONFLICT_OFF || !look_hash(p->ops[i].document, field, own))
+        return false;
+    if (p->results[leader].fate == FATE_INSERTED)
+        return look_hash(p->ops[leader].document, field, stored) &&
+               memcmp(own, stored, sizeof own) != 0;
+    return p->items[leader].has_stored && memcmp(own, p->items[leader].stored, sizeof own) != 0;
 }
 
-/* The result of a folded one, from its leader's, which is not NEVER. */
-static void follow(struct plan *p, size_t i, const struct outcome *lead)
+/* The document of its key is there, as its leader knows. */
+static void done_present(struct plan *p, size_t i, size_t leader)
 {
-    if (is_stored(lead))
-        done(p, i, (struct outcome){.fate = FATE_DUPLICATE});
-    else
-        done(p, i, (struct outcome){.fate = FATE_LATER, .retry = lead->retry, .code = lead->code});
+    struct outcome o = {.fate = FATE_DUPLICATE, .conflict = is_other_content(p, i, leader)};
+
+    if (o.conflict && p->rules.conflict == CONFLICT_DEAD_LETTER) {
+        o.fate = FATE_NEVER;
+        o.reason = REASON_CONFLICT;
+        o.text = mem_printf("the document with this dedup key is of another payload (its %s says "
+                            "so)",
+                            p->rules.conflict_field);
+    }
+    p->items[i].present = true;
+    done(p, i, o);
 }
 
 static bool is_blocked(const struct plan *p, size_t i)
@@ -251,23 +323,43 @@ static bool is_blocked(const struct plan *p, size_t i)
     return lane != NO_LANE && i > p->lanes[lane].blocked_at;
 }
 
-/* Everything that is not done gets LATER; what waits for a read may have been tried, so UNKNOWN. */
+/* What is settled behind one that is not would overtake it, if the check of its content was still
+ * to come: both are sent again. */
+static void unsettle(struct plan *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        struct outcome *o = &p->results[i];
+
+        if (!is_blocked(p, i) || o->fate == FATE_LATER || o->fate == FATE_UNKNOWN)
+            continue;
+        const struct lane_state *lane = &p->lanes[p->items[i].lane];
+        mem_free(o->text);
+        *o = (struct outcome){.fate = FATE_UNKNOWN, .retry = lane->why, .code = lane->code};
+    }
+}
+
+/* Everything that is not done gets LATER; what may have been tried gets UNKNOWN. */
 static void give_up(struct plan *p, enum retry_class retry, int code)
 {
     for (size_t i = p->from; i < p->n; i++) {
-        if (p->items[i].state == ITEM_DONE)
+        const struct item *item = &p->items[i];
+        size_t leader;
+
+        if (item->state == ITEM_DONE)
             continue;
-        size_t leader = leader_of(p, i);
-        if (p->items[leader].state == ITEM_DONE && !is_blocked(p, i))
-            follow(p, i, &p->results[leader]);
+        leader = leader_of(p, i);
+        if (p->items[leader].present && !is_blocked(p, i))
+            done_present(p, i, leader);
         else
             done(p, i,
-                 (struct outcome){.fate =
-                                      p->items[i].state == ITEM_WAITING ? FATE_LATER : FATE_UNKNOWN,
+                 (struct outcome){.fate = item->state == ITEM_LOOKING && item->why != LOOK_FIRST
+                                              ? FATE_UNKNOWN
+                                              : FATE_LATER,
                                   .retry = retry,
                                   .code = code});
     }
     p->from = p->n;
+    unsettle(p);
 }
 
 void plan_stop(struct plan *p, enum retry_class retry)
@@ -360,21 +452,27 @@ static void gather_one(struct plan *p, struct gather *g, size_t i)
     }
     bool behind_another = lane && lane->in == p->stamp;
     size_t leader = leader_of(p, i);
+    const struct item *lead = &p->items[leader];
     bool goes;
-    if (leader == i) {
-        goes = try_put(p, g, i, behind_another);
-    } else if (p->items[leader].state == ITEM_DONE) {
-        const struct outcome *lead = &p->results[leader];
+    if (lead->present) {
         if (!behind_another) {
-            follow(p, i, lead);
+            done_present(p, i, leader);
             return;
         }
-        /* Those of its lane that are still on their way come first: they may fail for now. */
-        goes = is_stored(lead);
+        goes = true; /* those of its lane that are still on their way come first: they may fail */
+    } else if (leader == i) {
+        goes = try_put(p, g, i, behind_another);
+    } else if (lead->state == ITEM_DONE) { /* it failed for now */
+        const struct outcome *o = &p->results[leader];
+        if (!behind_another) {
+            done(p, i, (struct outcome){.fate = FATE_LATER, .retry = o->retry, .code = o->code});
+            return;
+        }
+        goes = false;
     } else {
         /* With its leader in this command, what is behind it in its lane has to come behind the
          * leader. */
-        goes = p->items[leader].state == ITEM_SENT && !p->one_per_lane;
+        goes = lead->state == ITEM_SENT && !p->one_per_lane;
     }
     if (lane && goes)
         lane->in = p->stamp;
@@ -410,27 +508,49 @@ static bool next_command(struct plan *p, struct plan_command *command)
     return true;
 }
 
-static bool next_look(struct plan *p, struct plan_command *command)
+/* The next read: of many, and of one that a read of many could not tell about when only such are
+ * left. */
+static void next_look(struct plan *p, struct plan_command *command)
 {
-    for (size_t i = p->from; i < p->n; i++) {
+    size_t max = p->limits.max_ops < LOOK_OPS_MAX ? p->limits.max_ops : LOOK_OPS_MAX;
+    size_t bytes = 0, lone = SIZE_MAX;
+
+    p->n_sent = 0;
+    for (size_t i = p->from; i < p->n && p->n_sent < max; i++) {
         if (p->items[i].state != ITEM_LOOKING)
             continue;
-        p->sent[0] = (uint32_t)i;
-        p->sent_ops[0] = &p->ops[i];
-        p->n_sent = 1;
-        *command = (struct plan_command){.kind = PLAN_LOOK, .ops = p->sent_ops, .n = 1};
-        return true;
+        if (p->items[i].look_alone) {
+            lone = lone == SIZE_MAX ? i : lone;
+            continue;
+        }
+        bytes += p->ops[i].filter->len + OP_OVERHEAD;
+        if (p->n_sent > 0 && bytes > LOOK_BYTES_MAX)
+            break;
+        p->sent[p->n_sent] = (uint32_t)i;
+        p->sent_ops[p->n_sent++] = &p->ops[i];
     }
-    MUST(p->looking == 0);
-    return false;
+    if (p->n_sent == 0) {
+        MUST(lone != SIZE_MAX);
+        p->sent[0] = (uint32_t)lone;
+        p->sent_ops[p->n_sent++] = &p->ops[lone];
+    }
+    memset(p->found, 0, p->n_sent * sizeof *p->found);
+    p->look_strange = false;
+    look_begin(p->look, p->sent_ops, p->n_sent);
+    *command = (struct plan_command){.kind = PLAN_LOOK, .ops = p->sent_ops, .n = p->n_sent};
 }
 
 bool plan_next(struct plan *p, struct plan_command *command)
 {
     MUST(!p->out);
     p->out_is_look = p->looking > 0;
-    p->out = p->out_is_look ? next_look(p, command) : next_command(p, command);
-    return p->out;
+    if (!p->out_is_look) {
+        p->out = next_command(p, command);
+        return p->out;
+    }
+    next_look(p, command);
+    p->out = true;
+    return true;
 }
 
 /* Takes the text of judged[k]. */
@@ -447,13 +567,17 @@ static void take_answer(struct plan *p, size_t k)
         item->state = ITEM_WAITING;
         return;
     case FATE_LOOK:
-        item->state = ITEM_LOOKING;
-        p->looking++;
+        start_look(p, i, LOOK_REFUSED);
         mem_free(p->results[i].text);
         p->results[i] = *o; /* its text is wanted when the read finds nothing */
         return;
-    case FATE_INSERTED:
     case FATE_DUPLICATE:
+        if (p->rules.conflict != CONFLICT_OFF)
+            start_look(p, i, LOOK_COMPARE);
+        else
+            done(p, i, *o);
+        return;
+    case FATE_INSERTED:
     case FATE_LATER:
     case FATE_UNKNOWN:
     case FATE_NEVER:
@@ -499,6 +623,7 @@ static void split(struct plan *p)
 void plan_reply(struct plan *p, const struct outcome_call *call, const bson_t *reply)
 {
     size_t not_run = 0;
+    bool refused = false;
 
     MUST(p->out && !p->out_is_look);
     p->out = false;
@@ -515,6 +640,7 @@ void plan_reply(struct plan *p, const struct outcome_call *call, const bson_t *r
     int code = p->judged[0].code;
     for (size_t k = 0; k < p->n_sent; k++) {
         not_run += p->judged[k].fate == FATE_NOT_RUN;
+        refused = refused || p->judged[k].fate == FATE_LOOK;
         take_answer(p, k);
     }
     if (!each) {
@@ -522,31 +648,51 @@ void plan_reply(struct plan *p, const struct outcome_call *call, const bson_t *r
         return;
     }
     p->stops += not_run > 0;
+    if (refused && not_run > 0 && call->is_insert && !p->looked_ahead)
+        look_ahead(p);
     p->lone_failures = 0;
     if (p->split_limit < p->limits.max_ops)
         p->split_limit =
             p->split_limit > p->limits.max_ops / 2 ? p->limits.max_ops : p->split_limit * 2;
 }
 
-void plan_looked(struct plan *p, enum plan_look answer, const struct outcome_call *call)
+void plan_found(struct plan *p, const bson_t *document)
 {
     MUST(p->out && p->out_is_look);
-    p->out = false;
 
-    size_t i = p->sent[0];
+    size_t k = look_find(p->look, document);
+    if (k == SIZE_MAX) {
+        p->look_strange = true;
+        return;
+    }
+    struct item *item = &p->items[p->sent[k]];
+    if (!p->found[k] && p->rules.conflict != CONFLICT_OFF)
+        item->has_stored = look_hash(document, p->rules.conflict_field, item->stored);
+    p->found[k] = true;
+}
+
+/* The read of many can't tell: each by itself. */
+static void look_alone(struct plan *p)
+{
+    for (size_t k = 0; k < p->n_sent; k++)
+        p->items[p->sent[k]].look_alone = !p->found[k];
+}
+
+/* The read has found nothing. */
+static void looked_in_vain(struct plan *p, size_t i)
+{
     struct item *item = &p->items[i];
     struct outcome o;
 
-    switch (answer) {
-    case PLAN_LOOK_FOUND:
+    switch (item->why) {
+    case LOOK_FIRST:
+        break;
+    case LOOK_COMPARE: /* it has gone since; that it was there was acknowledged */
         done(p, i, (struct outcome){.fate = FATE_DUPLICATE});
         return;
-    case PLAN_LOOK_MISSING:
-        if (++item->looked < LOOKS_MAX) {
-            item->state = ITEM_WAITING;
-            p->looking--;
-            return;
-        }
+    case LOOK_REFUSED:
+        if (++item->looked < LOOKS_MAX)
+            break;
         o = p->results[i];
         p->results[i].text = NULL; /* moves */
         o.fate = FATE_NEVER;
@@ -554,10 +700,48 @@ void plan_looked(struct plan *p, enum plan_look answer, const struct outcome_cal
         o.reason = REASON_UNIQUE_CONFLICT;
         done(p, i, o);
         return;
-    case PLAN_LOOK_FAILED:
+    }
+    item->state = ITEM_WAITING;
+    p->looking--;
+}
+
+/* An answer that may be the fault of the read's size or of one of its operations. */
+static bool may_be_one_of_many(const struct outcome_call *call)
+{
+    const struct outcome_code *row = outcome_code_find(call->code);
+
+    return call->fault == CALL_DOCUMENT ||
+           (call->fault == CALL_SERVER && (!row || row->whole == FATE_SPLIT));
+}
+
+void plan_looked(struct plan *p, const struct outcome_call *call)
+{
+    struct outcome o;
+
+    MUST(p->out && p->out_is_look);
+    p->out = false;
+    if (call->fault != CALL_FINE) {
+        memset(p->found, 0, p->n_sent * sizeof *p->found);
+        if (p->n_sent > 1 && may_be_one_of_many(call)) {
+            look_alone(p);
+            return;
+        }
         outcome_of_failure(call, &o);
         give_up(p, o.retry, o.code);
         return;
+    }
+    if (p->look_strange)
+        look_alone(p);
+    for (size_t k = 0; k < p->n_sent; k++) {
+        struct item *item = &p->items[p->sent[k]];
+
+        if (p->found[k]) {
+            item->present = true;
+            item->state = ITEM_WAITING; /* settled in its lane's order */
+            p->looking--;
+        } else if (!p->look_strange) {
+            looked_in_vain(p, p->sent[k]);
+        }
     }
 }
 

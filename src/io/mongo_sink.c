@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "core/look.h"
 #include "core/plan.h"
 #include "io/mongo_private.h"
 
@@ -23,16 +24,11 @@ struct session {
     bson_t *look_opts;
 };
 
+/* Of a read: what every route's have in common. */
 static bson_t *look_opts_new(const struct config *c)
 {
     bson_t *opts = bson_new();
-    bson_t fields;
 
-    BSON_APPEND_INT64(opts, "limit", 1);
-    BSON_APPEND_BOOL(opts, "singleBatch", true);
-    BSON_APPEND_DOCUMENT_BEGIN(opts, "projection", &fields);
-    BSON_APPEND_INT32(&fields, "_id", 1);
-    bson_append_document_end(opts, &fields);
     /*
      * Only what can't be rolled back any more is a duplicate. The command before waited for the
      * majority, so what stood in its way is visible to such a read. After a weaker write concern it
@@ -166,26 +162,49 @@ static void run_write(struct session *s, mongoc_collection_t *collection,
     mongoc_bulk_operation_destroy(bulk);
 }
 
-static void run_look(struct session *s, mongoc_collection_t *collection,
+static const char *conflict_field_of(const struct session *s, uint32_t route)
+{
+    const struct config_dedup *dedup = &s->m->config->routes[route].dedup;
+
+    return dedup->conflict == CONFLICT_OFF ? NULL : dedup->conflict_field;
+}
+
+/* One more than there can be, so that the first batch is the last. */
+static void look_opts_for(const struct session *s, uint32_t route, const struct plan_command *c,
+                          bson_t *opts)
+{
+    bson_t fields;
+
+    MUST(bson_concat(opts, s->look_opts));
+    BSON_APPEND_INT64(opts, "batchSize", (int64_t)c->n + 1);
+    BSON_APPEND_DOCUMENT_BEGIN(opts, "projection", &fields);
+    look_projection(c->ops[0]->filter, conflict_field_of(s, route), &fields);
+    bson_append_document_end(opts, &fields);
+}
+
+static void run_look(struct session *s, mongoc_collection_t *collection, uint32_t route,
                      const struct plan_command *c)
 {
     struct outcome_call call = {.fault = CALL_FINE};
+    bson_t filter = BSON_INITIALIZER, opts = BSON_INITIALIZER;
     const bson_t *found;
     bson_error_t be = {0};
-    mongoc_cursor_t *cursor = mongoc_collection_find_with_opts(collection, c->ops[0]->filter,
-                                                               s->look_opts, s->m->primary);
 
-    if (mongoc_cursor_next(cursor, &found)) {
-        plan_looked(s->plan, PLAN_LOOK_FOUND, &call);
-    } else if (mongoc_cursor_error(cursor, &be)) {
+    look_filter(c->ops, c->n, &filter);
+    look_opts_for(s, route, c, &opts);
+    mongoc_cursor_t *cursor =
+        mongoc_collection_find_with_opts(collection, &filter, &opts, s->m->primary);
+    while (mongoc_cursor_next(cursor, &found))
+        plan_found(s->plan, found);
+    if (mongoc_cursor_error(cursor, &be)) {
         call.fault = mongo_fault(&be);
         call.code = (int)be.code;
         call.message = be.message;
-        plan_looked(s->plan, PLAN_LOOK_FAILED, &call);
-    } else {
-        plan_looked(s->plan, PLAN_LOOK_MISSING, &call);
     }
+    plan_looked(s->plan, &call);
     mongoc_cursor_destroy(cursor);
+    bson_destroy(&filter);
+    bson_destroy(&opts);
 }
 
 static const struct outcome *sink_write(void *session, uint32_t route, const struct write_op *ops,
@@ -197,11 +216,15 @@ static const struct outcome *sink_write(void *session, uint32_t route, const str
     int64_t deadline_ms = clock_mono_ms() + s->m->socket_timeout_ms;
 
     MUST(route < s->m->config->n_routes);
+    const struct config_route *r = &s->m->config->routes[route];
+    struct plan_rules rules = {.look_first = r->write == WRITE_AUTO,
+                               .conflict = r->dedup.conflict,
+                               .conflict_field = r->dedup.conflict_field};
     mongoc_collection_t *collection = collection_of(s, route);
-    plan_begin(s->plan, ops, n);
+    plan_begin(s->plan, ops, n, &rules);
     while (plan_next(s->plan, &c)) {
         if (c.kind == PLAN_LOOK)
-            run_look(s, collection, &c);
+            run_look(s, collection, route, &c);
         else
             run_write(s, collection, &c);
         if (clock_mono_ms() >= deadline_ms)
@@ -213,7 +236,7 @@ static const struct outcome *sink_write(void *session, uint32_t route, const str
 struct sink mongo_sink(struct mongo *m)
 {
     static const struct sink_ops ops = {
-        .open = sink_open, .close = sink_close, .write = sink_write};
+        .open = sink_open, .close = sink_close, .write = sink_write, .explain = mongo_explain_no};
 
     return (struct sink){.ops = &ops, .self = m};
 }

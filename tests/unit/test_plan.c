@@ -10,11 +10,21 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "core/look.h"
 #include "core/plan.h"
 
 #include "plan_ops.h"
 
-/* "Aa Ab Ba i:Cc": lane and key of each operation; i: an insert; - no lane. */
+static void append_hash(bson_t *b, char content)
+{
+    uint8_t hash[CANONICAL_HASH_BYTES];
+
+    memset(hash, content, sizeof hash);
+    BSON_APPEND_BINARY(b, "h", BSON_SUBTYPE_BINARY, hash, sizeof hash);
+}
+
+/* "Aa Ab Ba i:Cc Da=x": lane and key of each operation; i: an insert; - no lane; x: its payload's
+ * hash. */
 static size_t ops_of(const char *text, struct write_op *ops, size_t cap)
 {
     size_t n = 0;
@@ -28,6 +38,10 @@ static size_t ops_of(const char *text, struct write_op *ops, size_t cap)
         char lane[2] = {p[0], 0}, key[2] = {p[1], 0};
         ops[n] = op_new(kind, key, p[0] == '-' ? NULL : lane, 0);
         p += 2;
+        if (*p == '=') {
+            append_hash(ops[n].document, p[1]);
+            p += 2;
+        }
         while (*p == ' ')
             p++;
     }
@@ -43,13 +57,19 @@ struct talk {
     struct plan_command c;
 };
 
-static void talk_begin(struct talk *t, const char *text, size_t max_ops)
+static void talk_begin_with(struct talk *t, const char *text, size_t max_ops,
+                            const struct plan_rules *rules)
 {
     struct plan_limits limits = {.max_ops = max_ops, .max_bytes = 1 << 20};
 
     t->p = plan_new(&limits);
     t->n = ops_of(text, t->ops, 32);
-    plan_begin(t->p, t->ops, t->n);
+    plan_begin(t->p, t->ops, t->n, rules);
+}
+
+static void talk_begin(struct talk *t, const char *text, size_t max_ops)
+{
+    talk_begin_with(t, text, max_ops, NULL);
 }
 
 static void talk_end(struct talk *t)
@@ -119,6 +139,31 @@ static void reply(struct talk *t, const char *text)
     bson_destroy(&errors);
 }
 
+/* Answers a read, a letter for each: - not there, F there without a hash, else there with that one;
+ * "?": besides a document whose key bytes can't tell. */
+static void looked(struct talk *t, const char *text)
+{
+    static const struct outcome_call fine = {.fault = CALL_FINE};
+    bson_t array, b;
+
+    for (size_t i = 0; text[i]; i++) {
+        bson_init(&b);
+        if (text[i] == '?') {
+            BSON_APPEND_ARRAY_BEGIN(&b, "k", &array);
+            bson_append_array_end(&b, &array);
+        } else {
+            MUST(i < t->c.n);
+            MUST(bson_concat(&b, t->c.ops[i]->filter));
+            if (text[i] != 'F')
+                append_hash(&b, text[i]);
+        }
+        if (text[i] != '-')
+            plan_found(t->p, &b);
+        bson_destroy(&b);
+    }
+    plan_looked(t->p, &fine);
+}
+
 static void refuse(struct talk *t, enum call_fault fault, int code)
 {
     struct outcome_call call = {
@@ -127,9 +172,14 @@ static void refuse(struct talk *t, enum call_fault fault, int code)
     plan_reply(t->p, &call, NULL);
 }
 
-static const struct outcome_call no_fault = {.fault = CALL_FINE};
+static void refuse_look(struct talk *t, int code)
+{
+    struct outcome_call call = {.fault = CALL_SERVER, .code = code};
 
-/* One letter each: I D L U N. */
+    plan_looked(t->p, &call);
+}
+
+/* One letter each: I D L U N; C: D, and a conflict. */
 static void results(struct talk *t, const char *want)
 {
     char got[64] = "";
@@ -143,6 +193,8 @@ static void results(struct talk *t, const char *want)
             [FATE_LATER] = 'L',    [FATE_UNKNOWN] = 'U',   [FATE_NEVER] = 'N',
             [FATE_NOT_RUN] = '?',  [FATE_SPLIT] = '?'};
         got[i] = names[r[i].fate];
+        if (r[i].conflict && r[i].fate == FATE_DUPLICATE)
+            got[i] = 'C';
     }
     assert_string_equal(got, want);
 }
@@ -296,14 +348,12 @@ static void test_look(void **state)
     talk_begin(&t, "Aa Bb Cc", 10);
     command(&t, "U 0 1 2");
     reply(&t, "11000 I 11000");
-    command(&t, "L 0");
-    plan_looked(t.p, PLAN_LOOK_FOUND, &no_fault);
-    command(&t, "L 2");
-    plan_looked(t.p, PLAN_LOOK_MISSING, &no_fault);
+    command(&t, "L 0 2"); /* one read for all */
+    looked(&t, "F-");
     command(&t, "U 2"); /* it may have gone in between: once more */
     reply(&t, "11000");
     command(&t, "L 2");
-    plan_looked(t.p, PLAN_LOOK_MISSING, &no_fault);
+    looked(&t, "-");
     results(&t, "DIN");
     assert_int_equal(plan_results(t.p)[2].reason, REASON_UNIQUE_CONFLICT);
     assert_int_equal(plan_results(t.p)[2].code, 11000);
@@ -316,7 +366,7 @@ static void test_look(void **state)
     command(&t, "Uo 0 1");
     reply(&t, "11000");
     command(&t, "L 0");
-    plan_looked(t.p, PLAN_LOOK_MISSING, &no_fault);
+    looked(&t, "-");
     command(&t, "Uo 0 1");
     reply(&t, "I I");
     results(&t, "II");
@@ -332,12 +382,266 @@ static void test_look_failed(void **state)
     talk_begin(&t, "Aa Bb i:Cc", 10);
     command(&t, "U 0 1");
     reply(&t, "11000 11000");
-    command(&t, "L 0");
-    plan_looked(t.p, PLAN_LOOK_FAILED, &rights);
+    command(&t, "L 0 1");
+    plan_looked(t.p, &rights);
     results(&t, "UUL");
     assert_int_equal(plan_results(t.p)[1].retry, RETRY_RIGHTS);
     assert_int_equal(plan_results(t.p)[2].retry, RETRY_RIGHTS);
     assert_null(plan_results(t.p)[0].text);
+    talk_end(&t);
+}
+
+/* A document whose key is an array, or a number that only the server holds for equal: what was not
+ * found by its bytes is read by itself, where any answer is the answer. */
+static void test_look_alone(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Cc", 10);
+    command(&t, "U 0 1 2");
+    reply(&t, "11000 11000 11000");
+    command(&t, "L 0 1 2");
+    looked(&t, "-F-?");
+    command(&t, "L 0");
+    looked(&t, "?");
+    command(&t, "L 2");
+    looked(&t, "-");
+    command(&t, "U 2");
+    reply(&t, "I");
+    results(&t, "DDI");
+    talk_end(&t);
+
+    /* A read that is refused for its size or for one of its operations. */
+    talk_begin(&t, "Aa Bb", 10);
+    command(&t, "U 0 1");
+    reply(&t, "11000 11000");
+    command(&t, "L 0 1");
+    refuse_look(&t, 10334);
+    command(&t, "L 0");
+    looked(&t, "F");
+    command(&t, "L 1");
+    refuse_look(&t, 10334);
+    results(&t, "DU");
+    talk_end(&t);
+
+    /* No more of them than a command holds. */
+    talk_begin(&t, "Aa Bb Cc", 2);
+    command(&t, "U 0 1");
+    reply(&t, "11000 11000");
+    command(&t, "L 0 1");
+    looked(&t, "FF");
+    command(&t, "U 2");
+    reply(&t, "I");
+    results(&t, "DDI");
+    talk_end(&t);
+}
+
+/* 2 MB of key each: two of them are all that one read may hold. */
+static void test_look_bytes(void **state)
+{
+    enum { N = 5, KEY = 1900000 };
+    struct plan_limits limits = {.max_ops = 1000, .max_bytes = 40 << 20};
+    struct plan_rules rules = {.look_first = true};
+    struct plan *p = plan_new(&limits);
+    struct write_op ops[N];
+    char *key = mem_new(KEY + 1);
+    struct plan_command c;
+    size_t asked = 0;
+
+    (void)state;
+    memset(key, 'k', KEY);
+    for (int i = 0; i < N; i++) {
+        key[0] = (char)('0' + i);
+        ops[i] = op_new(WRITE_KIND_INSERT, key, NULL, 0);
+    }
+    plan_begin(p, ops, N, &rules);
+    while (plan_next(p, &c) && c.kind == PLAN_LOOK) {
+        bson_t filter = BSON_INITIALIZER;
+        static const struct outcome_call fine = {.fault = CALL_FINE};
+        look_filter(c.ops, c.n, &filter);
+        assert_true(c.n <= 2 && filter.len < 5000000);
+        asked += c.n;
+        bson_destroy(&filter);
+        plan_looked(p, &fine);
+    }
+    assert_int_equal(asked, N);
+    struct outcome_call call = {.fault = CALL_SELECTION};
+    plan_reply(p, &call, NULL);
+    assert_false(plan_next(p, &c));
+    plan_free(p);
+    ops_free(ops, N);
+    mem_free(key);
+}
+
+/* write = "auto" */
+static void test_look_first(void **state)
+{
+    static const struct plan_rules rules = {.look_first = true};
+    struct talk t;
+
+    (void)state;
+    talk_begin_with(&t, "i:Aa i:Ab i:Ac i:Bd i:Aa", 10, &rules);
+    command(&t, "L 0 1 2 3");
+    looked(&t, "-F-F");
+    command(&t, "Io 0 2"); /* 1 waits for 0, and is not sent */
+    reply(&t, "I I");
+    results(&t, "IDIDD");
+    talk_end(&t);
+
+    talk_begin_with(&t, "i:Aa i:Ab i:Bc", 10, &rules); /* nothing is settled behind a failure */
+    command(&t, "L 0 1 2");
+    looked(&t, "-FF");
+    command(&t, "I 0");
+    reply(&t, "112");
+    results(&t, "LLD");
+    talk_end(&t);
+
+    talk_begin_with(&t, "i:Aa i:Bb", 10, &rules); /* it came meanwhile */
+    command(&t, "L 0 1");
+    looked(&t, "--");
+    command(&t, "I 0 1");
+    reply(&t, "11000 I");
+    command(&t, "L 0");
+    looked(&t, "F");
+    results(&t, "DI");
+    talk_end(&t);
+
+    talk_begin_with(&t, "i:Aa i:Bb", 10, &rules); /* an outage: nothing was tried */
+    command(&t, "L 0 1");
+    refuse_look(&t, 11602);
+    results(&t, "LL");
+    talk_end(&t);
+
+    talk_begin_with(&t, "i:Aa i:Bb i:Ac", 10, &rules);
+    command(&t, "L 0 1 2");
+    looked(&t, "F-F");
+    plan_stop(t.p, RETRY_TIMEOUT);
+    results(&t, "DLD");
+    talk_end(&t);
+}
+
+/* A lane full of duplicates by insert: one stop, one read, not one of both for each. */
+static void test_insert_looks_ahead_once_it_was_stopped(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "i:Aa i:Ab i:Ac i:Ad Ae i:Bf", 10);
+    command(&t, "Io 0 1 2 3 5");
+    reply(&t, "I 11000");
+    command(&t, "L 1 2 3 5");
+    looked(&t, "F-F-");
+    command(&t, "I 2 5"); /* 3 is there */
+    reply(&t, "I I");
+    command(&t, "U 4");
+    reply(&t, "I");
+    results(&t, "IDIDII");
+    talk_end(&t);
+}
+
+static const struct plan_rules count_rules = {.conflict = CONFLICT_COUNT, .conflict_field = "h"};
+static const struct plan_rules dead_rules = {.conflict = CONFLICT_DEAD_LETTER,
+                                             .conflict_field = "h"};
+
+static void test_conflicts(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin_with(&t, "Aa=x Bb=x Cc=x Dd=x Ee=x", 10, &count_rules);
+    command(&t, "U 0 1 2 3 4");
+    reply(&t, "I D D D 11000");
+    command(&t, "L 1 2 3 4");
+    looked(&t, "xyFy");
+    results(&t, "IDCDC"); /* no hash: no conflict */
+    talk_end(&t);
+
+    talk_begin_with(&t, "Aa=x Bb=x", 10, &dead_rules);
+    command(&t, "U 0 1");
+    reply(&t, "D D");
+    command(&t, "L 0 1");
+    looked(&t, "xy");
+    results(&t, "DN");
+    assert_int_equal(plan_results(t.p)[1].reason, REASON_CONFLICT);
+    assert_int_equal(plan_results(t.p)[1].code, 0);
+    assert_non_null(strstr(plan_results(t.p)[1].text, "its h says"));
+    talk_end(&t);
+
+    /* Gone when it was read: it was there, and that was acknowledged. */
+    talk_begin_with(&t, "Aa=x", 10, &dead_rules);
+    command(&t, "U 0");
+    reply(&t, "D");
+    command(&t, "L 0");
+    looked(&t, "-");
+    results(&t, "D");
+    talk_end(&t);
+
+    /* By insert. */
+    static const struct plan_rules first = {
+        .look_first = true, .conflict = CONFLICT_DEAD_LETTER, .conflict_field = "h"};
+    talk_begin_with(&t, "i:Aa=x i:Bb=x i:Cc=x", 10, &first);
+    command(&t, "L 0 1 2");
+    looked(&t, "xy-");
+    command(&t, "I 2");
+    reply(&t, "11000");
+    command(&t, "L 2");
+    looked(&t, "y");
+    results(&t, "DNN");
+    assert_int_equal(plan_results(t.p)[2].reason, REASON_CONFLICT);
+    talk_end(&t);
+}
+
+static void test_conflicts_of_folded_ones(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin_with(&t, "Aa=x Aa=x Ba=y -a=x", 10, &count_rules);
+    command(&t, "U 0");
+    reply(&t, "I");
+    results(&t, "IDCD"); /* no read: what is stored is known */
+    talk_end(&t);
+
+    talk_begin_with(&t, "Aa=x Aa=y Ba=z", 10, &dead_rules);
+    command(&t, "U 0");
+    reply(&t, "D");
+    command(&t, "L 0");
+    looked(&t, "y");
+    results(&t, "NDN"); /* the first is none, the second says what is stored */
+    talk_end(&t);
+
+    talk_begin_with(&t, "Aa=x Aa=y", 10, &dead_rules); /* the first can't be stored at all */
+    command(&t, "U 0");
+    reply(&t, "121");
+    command(&t, "U 1");
+    reply(&t, "I");
+    results(&t, "NI");
+    talk_end(&t);
+}
+
+/* The read that compares fails: what was stored behind it in its lane may not be settled before. */
+static void test_nothing_is_settled_before_the_check(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin_with(&t, "Aa=x Ab=x Bc=x Ad=x", 10, &dead_rules);
+    command(&t, "Uo 0 1 2 3");
+    reply(&t, "D I I 121");
+    command(&t, "L 0");
+    refuse_look(&t, 11602);
+    results(&t, "UUIU");
+    for (size_t i = 0; i < 4; i++)
+        assert_null(plan_results(t.p)[i].text);
+    assert_int_equal(plan_results(t.p)[1].retry, RETRY_NO_PRIMARY);
+    talk_end(&t);
+
+    talk_begin_with(&t, "Aa=x Ab=x Ac=x", 10, &dead_rules);
+    command(&t, "Uo 0 1 2");
+    reply(&t, "I D I");
+    plan_stop(t.p, RETRY_TIMEOUT);
+    results(&t, "IUU");
     talk_end(&t);
 }
 
@@ -513,7 +817,7 @@ static void test_three_bad_ones_in_one_lane(void **state)
         snprintf(key, sizeof key, "k%d", i);
         ops[i] = op_new(WRITE_KIND_INSERT, key, &lane, 0);
     }
-    plan_begin(p, ops, N);
+    plan_begin(p, ops, N, NULL);
     while (plan_next(p, &c)) {
         struct outcome_call call = {.ordered = c.ordered, .is_insert = true};
         bool bad = false;
@@ -562,13 +866,13 @@ static void test_limits(void **state)
     ops[1] = op_new(WRITE_KIND_UPSERT, "b", "B", 1000);
     ops[2] = op_new(WRITE_KIND_UPSERT, "c", "C", 1000);
     ops[3] = op_new(WRITE_KIND_UPSERT, "d", "D", 1000);
-    plan_begin(p, ops, 4);
+    plan_begin(p, ops, 4, NULL);
     assert_true(plan_next(p, &c));
     assert_int_equal(c.n, 1);
     plan_reply(p, &call, NULL);
     assert_false(plan_next(p, &c));
 
-    plan_begin(p, ops + 1, 3);
+    plan_begin(p, ops + 1, 3, NULL);
     assert_true(plan_next(p, &c));
     assert_int_equal(c.n, 2);
     plan_reply(p, &call, NULL);
@@ -596,7 +900,7 @@ static void test_echo_limit(void **state)
         memcpy(key, digits, 6);
         ops[i] = op_new(WRITE_KIND_UPSERT, key, NULL, 0);
     }
-    plan_begin(p, ops, N);
+    plan_begin(p, ops, N, NULL);
     assert_true(plan_next(p, &c));
     assert_true(c.n > 50 && c.n * 2 * KEY < 16000000);
     plan_reply(p, &call, NULL);
@@ -620,6 +924,13 @@ int main(void)
         cmocka_unit_test(test_kinds_are_not_mixed_and_keep_their_lanes_order),
         cmocka_unit_test(test_look),
         cmocka_unit_test(test_look_failed),
+        cmocka_unit_test(test_look_alone),
+        cmocka_unit_test(test_look_bytes),
+        cmocka_unit_test(test_look_first),
+        cmocka_unit_test(test_insert_looks_ahead_once_it_was_stopped),
+        cmocka_unit_test(test_conflicts),
+        cmocka_unit_test(test_conflicts_of_folded_ones),
+        cmocka_unit_test(test_nothing_is_settled_before_the_check),
         cmocka_unit_test(test_an_outage_costs_one_command),
         cmocka_unit_test(test_an_unknown_one_is_not_an_outage),
         cmocka_unit_test(test_stop),

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "core/look.h"
 #include "core/plan.h"
 
 #include "fakes/dice.h"
@@ -25,9 +26,10 @@ struct model_op {
     struct write_op op;
     enum fault_kind fault;
     int key, mail, lane; /* mail: under a second unique index */
+    char content;        /* what its payload's hash is made of */
     int64_t executed_at; /* when the server first did it; 0: never */
     bool lied;           /* E11000 without a reason was given once */
-    bool final, suspected;
+    bool final, suspected, conflict;
     enum fate fate;
     enum reason reason;
 };
@@ -37,8 +39,13 @@ struct model {
     struct model_op *all;
     size_t n;
     int keys, mails;
-    int *stored_by; /* per key: index + 1 of the operation whose content is stored */
+    int *stored_by; /* per key: index + 1 of the operation whose content is stored; -1: it was there
+                       before */
     int *mail_of;   /* per mail: key + 1 */
+    char *content;  /* per key: of the payload that is stored; 0: it does not say */
+    struct plan_rules rules;
+    unsigned before_permille;  /* documents that are there before */
+    unsigned strange_permille; /* stored documents whose key's bytes don't tell */
     int64_t clock;
     unsigned trouble_permille;
     size_t commands, sent;
@@ -75,6 +82,7 @@ static int model_execute(struct model *m, struct model_op *o)
         return 11000;
     }
     m->stored_by[o->key] = (int)(o - m->all) + 1;
+    m->content[o->key] = o->content;
     m->mail_of[o->mail] = o->key + 1;
     if (!o->executed_at)
         o->executed_at = ++m->clock;
@@ -188,19 +196,45 @@ out:
     bson_destroy(&errors);
 }
 
+static void append_hash(bson_t *b, char content)
+{
+    uint8_t hash[CANONICAL_HASH_BYTES];
+
+    memset(hash, content, sizeof hash);
+    BSON_APPEND_BINARY(b, "h", BSON_SUBTYPE_BINARY, hash, sizeof hash);
+}
+
+static void model_found(struct model *m, struct plan *p, const struct model_op *o)
+{
+    bson_t b = BSON_INITIALIZER, array;
+
+    if ((unsigned)o->key % 1000 < m->strange_permille) {
+        BSON_APPEND_ARRAY_BEGIN(&b, "k", &array);
+        bson_append_array_end(&b, &array);
+    } else {
+        bson_concat(&b, o->op.filter);
+    }
+    if (m->content[o->key])
+        append_hash(&b, m->content[o->key]);
+    plan_found(p, &b);
+    bson_destroy(&b);
+}
+
 static void model_look(struct model *m, struct plan *p, const struct plan_command *c,
                        const struct write_op *batch, const size_t *index)
 {
-    struct outcome_call call = {.fault = CALL_NETWORK};
+    struct outcome_call call = {.fault = CALL_FINE};
 
-    assert_int_equal(c->n, 1);
+    assert_true(c->n > 0 && c->n <= m->limits.max_ops);
+    for (size_t i = 0; i < c->n; i++) {
+        const struct model_op *o = model_of(m, c->ops[i], batch, index);
+        if (m->stored_by[o->key])
+            model_found(m, p, o);
+    }
     if (dice_permille(&m->dice, m->trouble_permille))
-        plan_looked(p, PLAN_LOOK_FAILED, &call);
-    else
-        plan_looked(p,
-                    m->stored_by[model_of(m, c->ops[0], batch, index)->key] ? PLAN_LOOK_FOUND
-                                                                            : PLAN_LOOK_MISSING,
-                    &call);
+        call = (struct outcome_call){.fault = dice_below(&m->dice, 2) ? CALL_NETWORK : CALL_SERVER,
+                                     .code = 10334};
+    plan_looked(p, &call);
 }
 
 /* One batch: index names the operations in all, in order. */
@@ -214,11 +248,11 @@ static void model_batch(struct model *m, struct plan *p, const size_t *index, si
         batch[i] = m->all[index[i]].op;
         batch[i].alone = m->all[index[i]].suspected;
     }
-    plan_begin(p, batch, n);
+    plan_begin(p, batch, n, &m->rules);
     while (plan_next(p, &c)) {
         m->commands++;
         m->sent += c.n;
-        if (++commands > 17 * n + 32)
+        if (++commands > 20 * n + 32)
             fail_msg("no end after %zu commands for %zu operations", commands, n);
         if (c.kind == PLAN_LOOK)
             model_look(m, p, &c, batch, index);
@@ -232,6 +266,7 @@ static void model_batch(struct model *m, struct plan *p, const size_t *index, si
         struct model_op *o = &m->all[index[i]];
         o->fate = r[i].fate;
         o->reason = r[i].reason;
+        o->conflict = r[i].conflict;
         o->suspected = r[i].doubt != DOUBT_NONE || dice_permille(&m->dice, m->trouble_permille);
         o->final = o->fate == FATE_INSERTED || o->fate == FATE_DUPLICATE || o->fate == FATE_NEVER;
         assert_true(o->final || o->fate == FATE_LATER || o->fate == FATE_UNKNOWN);
@@ -248,10 +283,21 @@ static void model_check_batch(struct model *m, const size_t *index, size_t n)
     for (size_t i = 0; i < n; i++) {
         struct model_op *o = &m->all[index[i]];
         int by = m->stored_by[o->key];
-        if (o->fate == FATE_INSERTED)
+        if (o->fate == FATE_INSERTED) {
+            assert_true(by > 0);
             assert_ptr_equal(&m->all[by - 1], o);
+        }
         if (o->fate == FATE_DUPLICATE)
             assert_true(by != 0);
+        bool differs = m->content[o->key] && m->content[o->key] != o->content;
+        if (o->fate == FATE_INSERTED)
+            assert_false(o->conflict);
+        if (o->fate == FATE_DUPLICATE)
+            assert_int_equal(o->conflict, differs && m->rules.conflict == CONFLICT_COUNT);
+        if (o->fate == FATE_DUPLICATE && m->rules.conflict == CONFLICT_DEAD_LETTER)
+            assert_false(differs);
+        if (o->fate == FATE_NEVER && o->reason == REASON_CONFLICT)
+            assert_true(by != 0 && differs && m->rules.conflict == CONFLICT_DEAD_LETTER);
         if (o->fate == FATE_NEVER && o->reason == REASON_UNIQUE_CONFLICT)
             assert_true(m->mail_of[o->mail] != 0);
         if (o->fate == FATE_NEVER && o->reason == REASON_VALIDATION)
@@ -281,7 +327,7 @@ static void model_check_end(struct model *m)
 {
     for (int k = 0; k < m->keys; k++) {
         int by = m->stored_by[k];
-        for (size_t i = 0; by && i + 1 < (size_t)by; i++)
+        for (size_t i = 0; by > 0 && i + 1 < (size_t)by; i++)
             if (m->all[i].key == k && m->all[i].lane >= 0 &&
                 m->all[i].lane == m->all[by - 1].lane && m->all[i].fate != FATE_NEVER &&
                 m->all[i].fault != ODD)
@@ -298,13 +344,26 @@ static void model_check_end(struct model *m)
         if (o->fate != FATE_NEVER)
             assert_true(m->stored_by[o->key] != 0);
         if (o->fault == GOOD && o->fate == FATE_NEVER)
-            assert_int_equal(o->reason, REASON_UNIQUE_CONFLICT);
+            assert_true(o->reason == REASON_UNIQUE_CONFLICT || o->reason == REASON_CONFLICT);
         for (size_t j = i + 1; j < m->n; j++)
             if (o->lane >= 0 && m->all[j].lane == o->lane && o->executed_at &&
                 m->all[j].executed_at && m->all[j].executed_at < o->executed_at &&
                 m->all[j].fate == FATE_INSERTED)
                 fail_msg("%zu was stored before %zu of its lane", j, i);
     }
+}
+
+/* A third each by upsert, insert and auto; half of them with a check. Some documents are there
+ * before, some of these without a hash. */
+static void model_rules(struct model *m)
+{
+    m->rules.look_first = dice_below(&m->dice, 3) == 0;
+    if (dice_below(&m->dice, 2)) {
+        m->rules.conflict = dice_below(&m->dice, 2) ? CONFLICT_COUNT : CONFLICT_DEAD_LETTER;
+        m->rules.conflict_field = "h";
+    }
+    m->strange_permille = dice_below(&m->dice, 4) ? 0 : (unsigned)dice_below(&m->dice, 60);
+    m->before_permille = dice_below(&m->dice, 2) ? 0 : (unsigned)dice_below(&m->dice, 500);
 }
 
 static void model_fill(struct model *m, size_t n)
@@ -320,6 +379,14 @@ static void model_fill(struct model *m, size_t n)
     m->mails = m->keys;
     m->stored_by = mem_array((size_t)m->keys, sizeof *m->stored_by);
     m->mail_of = mem_array((size_t)m->mails, sizeof *m->mail_of);
+    m->content = mem_array((size_t)m->keys, 1);
+    model_rules(m);
+    bool inserts = m->rules.look_first || dice_below(&m->dice, 2);
+    for (int k = 0; k < m->keys; k++)
+        if (dice_permille(&m->dice, m->before_permille)) {
+            m->stored_by[k] = -1;
+            m->content[k] = dice_below(&m->dice, 4) ? 'x' : 0;
+        }
     for (size_t i = 0; i < n; i++) {
         struct model_op *o = &m->all[i];
         char key[16], lane[2];
@@ -332,8 +399,11 @@ static void model_fill(struct model *m, size_t n)
         o->fault = dice_permille(&m->dice, bad) ? faults[dice_below(&m->dice, 4)] : GOOD;
         snprintf(key, sizeof key, "k%d", o->key);
         snprintf(lane, sizeof lane, "%c", 'A' + o->lane);
-        o->op = op_new(dice_below(&m->dice, 8) ? WRITE_KIND_UPSERT : WRITE_KIND_INSERT, key,
-                       o->lane < 0 ? NULL : lane, dice_below(&m->dice, 300));
+        o->content = (char)('x' + (int)dice_below(&m->dice, 3) / 2); /* mostly the same */
+        o->op = op_new(inserts || !dice_below(&m->dice, 8) ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT,
+                       key, o->lane < 0 ? NULL : lane, dice_below(&m->dice, 300));
+        if (m->rules.conflict != CONFLICT_OFF)
+            append_hash(o->op.document, o->content);
     }
 }
 
@@ -397,6 +467,7 @@ static void test_random_batches(void **state)
             ops_free(&m.all[i].op, 1);
         mem_free(m.all);
         mem_free(m.stored_by);
+        mem_free(m.content);
         mem_free(m.mail_of);
     }
     fprintf(stderr, "test_plan: %zu commands, %zu operations sent\n", commands, sent);
@@ -412,6 +483,7 @@ static size_t commands_for(size_t n, size_t lane_length, size_t bad_every, enum 
 
     m.all = mem_array(n, sizeof *m.all);
     m.stored_by = mem_array(n, sizeof *m.stored_by);
+    m.content = mem_array(n, 1);
     m.mail_of = mem_array(n, sizeof *m.mail_of);
     char *lanes = mem_array(n, 1);
     for (size_t i = 0; i < n; i++) {
@@ -431,6 +503,7 @@ static size_t commands_for(size_t n, size_t lane_length, size_t bad_every, enum 
     plan_free(p);
     mem_free(m.all);
     mem_free(m.stored_by);
+    mem_free(m.content);
     mem_free(m.mail_of);
     mem_free(index);
     mem_free(lanes);
