@@ -29,8 +29,8 @@ const char *kafka_library_version(void);
 
 /*
  * Makes the consumer and subscribes. config outlives the source; *events is copied. Asks the
- * brokers for the number of partitions first (at most 3 s: the prefetch of each partition is its
- * share of half of worker.max_bytes); brokers that can't be reached are no error, poll() keeps
+ * brokers for their number first (at most 3 s: each may have a response under way, and they share
+ * what that may bring); brokers that can't be reached are no error, poll() keeps
  * trying. False: ERR_CONFIG, with librdkafka's own words about a property it doesn't take; ERR_AUTH
  * when the brokers refuse the credentials now (later that is only logged, and a problem of the
  * health).
@@ -64,7 +64,7 @@ void kafka_source_health(const struct source *source, struct kafka_health *out);
  * docs/dead-letters.md. If the brokers refuse it for its size it goes again without its value and
  * with idemsink.value = "dropped: too large, N bytes"; if that is too large too, without its
  * headers (idemsink.headers) and key (idemsink.key). If they refuse its timestamp, or it is not
- * above 0, it goes with the time of sending and idemsink.timestamp = the original one in ms.
+ * above 0, it goes with the time of sending; idemsink.timestamp has the original one in ms.
  */
 bool kafka_deadletter_new(const struct config *config, struct deadletter *out,
                           struct err *e) MUST_CHECK;
@@ -85,6 +85,20 @@ struct kafka_reader;
 struct kafka_reader *kafka_reader_new(const struct config *config, const char *const *topics,
                                       size_t n, int wait_ms, struct err *e) MUST_CHECK;
 void kafka_reader_free(struct kafka_reader *r); /* NULL is fine */
+
+/* From the first record on whose timestamp is since_ms or later, by the brokers' index of times:
+ * what is behind it may be older. -1: from the first record. */
+struct kafka_reader *kafka_reader_since(const struct config *config, const char *const *topics,
+                                        size_t n, int64_t since_ms, int wait_ms,
+                                        struct err *e) MUST_CHECK;
+
+/* What it reads of the slot-th partition: from, and up to before end. False: it has no such one. */
+struct kafka_range {
+    const char *topic; /* lives as long as the reader */
+    int32_t partition;
+    int64_t from, end;
+};
+bool kafka_reader_range(const struct kafka_reader *r, size_t slot, struct kafka_range *out);
 
 enum kafka_read { KAFKA_READ_RECORD, KAFKA_READ_NOTHING, KAFKA_READ_END, KAFKA_READ_ERROR };
 

@@ -68,13 +68,6 @@ bool kafka_topics_named(rd_kafka_t *rk, const struct config *config, const char 
  * wrote. */
 void kafka_topics_hidden(const struct config *config, struct buf *out);
 
-/* How much librdkafka may prefetch for each of n partitions, as text for its properties. */
-struct kafka_prefetch {
-    char kbytes[24], messages[24], fetch_bytes[24];
-    int64_t bound_bytes; /* of all partitions together */
-};
-void kafka_prefetch_share(int64_t budget_bytes, int partitions, struct kafka_prefetch *out);
-
 /* --- kafka_source.c and its parts --------------------------------------------------------- */
 
 struct kafka_source;
@@ -86,13 +79,14 @@ struct kafka_slot {
     int32_t partition;
     int route;
     _Atomic bool assigned; /* written by the intake */
-    _Atomic bool ready;    /* its queue may hold something; set by librdkafka's threads */
 
     /* The intake's */
-    rd_kafka_queue_t *queue; /* not NULL: assigned */
-    uint32_t generation;     /* counts the assignments */
-    int64_t start;           /* the committed offset at the assignment, -1: none or not known */
-    int64_t last;            /* the last offset handed out in this assignment, -1: none */
+    bool open;           /* from its assignment until its revoke was handled */
+    bool paused;         /* by us */
+    struct record *held; /* read and not wanted yet; NULL: none */
+    uint32_t generation; /* counts the assignments */
+    int64_t start;       /* the committed offset at the assignment, -1: none or not known */
+    int64_t last;        /* the last offset read in this assignment, -1: none */
 };
 
 struct kafka_end {
@@ -123,15 +117,20 @@ struct kafka_source {
 
     int wake_fd; /* an eventfd: something may have come */
     _Atomic bool woken, main_ready, reply_ready;
+    _Atomic bool room;    /* something may be wanted that was not */
     _Atomic bool joining; /* from JoinGroup sent to SyncGroup answered */
 
     /* All below: the intake's */
-    rd_kafka_queue_t *main, *replies, *closing;
+    rd_kafka_queue_t *main, *records, *replies, *closing;
     int64_t main_at_ms;        /* when the main queue was last served */
     struct kafka_slot **parts; /* assigned */
     size_t n_parts, cap_parts;
-    size_t cursor;
-    unsigned quantum; /* what parts[cursor] may still hand out before the next one's turn */
+    size_t n_paused;
+    struct kafka_slot *blocked; /* the queue waits behind what it holds; NULL: it doesn't wait */
+    int64_t blocked_at_ms;
+    struct kafka_slot *last_slot; /* of the last message, and its topic */
+    const rd_kafka_topic_t *last_topic;
+    size_t taken_bytes; /* since the fetchers were woken */
     struct kafka_scratch scratch;
 
     struct commit_point *flight; /* the commit in flight */
@@ -155,7 +154,7 @@ struct kafka_source {
 /* The slot of this name, made when it is new. Intake. */
 struct kafka_slot *kafka_slot_of(struct kafka_source *s, const char *topic, int32_t partition);
 
-/* Takes the partition's own queue, before librdkafka starts fetching; gives it back. */
+/* Leads the partition's records into our queue, before librdkafka starts fetching; ends that. */
 void kafka_part_open(struct kafka_source *s, struct kafka_slot *slot, int64_t start);
 void kafka_part_close(struct kafka_source *s, struct kafka_slot *slot);
 
@@ -176,6 +175,22 @@ void kafka_group_lose_all(struct kafka_source *s);
 void kafka_health_clear(struct kafka_source *s);
 /* kafka_source_health() at this monotonic time. Any thread. */
 void kafka_health_at(struct kafka_source *s, int64_t now_ms, struct kafka_health *out);
+
+/* kafka_prefetch.c: how much librdkafka may fetch ahead, as text for its properties */
+enum { KAFKA_MESSAGE_BYTES = 340 /* what a message costs beside its key and value, measured */ };
+struct kafka_prefetch {
+    char kbytes[24], messages[24], response_bytes[24], fetch_bytes[24];
+};
+void kafka_prefetch_limits(int64_t budget_bytes, int brokers, struct kafka_prefetch *out);
+/* So many bytes were read from the queue. */
+void kafka_prefetch_taken(struct kafka_source *s, size_t bytes);
+/* slot's next record, which is not wanted: the queue waits behind it. Takes r. */
+void kafka_hold(struct kafka_source *s, struct kafka_slot *slot, struct record *r, int64_t now_ms);
+/* A held record that is wanted by now; NULL: none. When the queue still waits s->blocked is set. */
+struct record *kafka_hold_next(struct kafka_source *s, int64_t now_ms);
+int64_t kafka_hold_wait_ms(const struct kafka_source *s, int64_t wait_ms);
+/* The assignment of slot is over. */
+void kafka_hold_drop(struct kafka_source *s, struct kafka_slot *slot);
 
 /* kafka_commit.c */
 bool kafka_commit(void *self, const struct commit_point *points, size_t n, int wait_ms, bool *sent,

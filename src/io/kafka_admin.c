@@ -7,36 +7,6 @@
 #include "base/mem.h"
 #include "io/kafka_private.h"
 
-/* --- prefetch ------------------------------------------------------------------------------ */
-
-/*
- * With a queue of their own librdkafka's limits count for each partition, and they are looked at
- * before a fetch, which may then bring fetch.message.max.bytes more (or one batch, if that is
- * larger). queued.max.messages.kbytes counts values alone while a message costs about 340 bytes
- * besides, so small records are bounded by their number.
- */
-void kafka_prefetch_share(int64_t budget_bytes, int partitions, struct kafka_prefetch *out)
-{
-    const int64_t least = INT64_C(128) << 10, fetch_least = INT64_C(64) << 10,
-                  fetch_most = INT64_C(1) << 20;
-    int64_t share = budget_bytes / (partitions > 0 ? partitions : 1);
-    int64_t fetch, queue, messages;
-
-    if (share < least)
-        share = least;
-    fetch = share / 4;
-    fetch = fetch < fetch_least ? fetch_least : fetch > fetch_most ? fetch_most : fetch;
-    queue = share - fetch;
-    if (queue > 2000000000)
-        queue = 2000000000;
-    messages = share / 128;
-    (void)snprintf(out->kbytes, sizeof out->kbytes, "%lld", (long long)(queue / 1000));
-    (void)snprintf(out->fetch_bytes, sizeof out->fetch_bytes, "%lld", (long long)fetch);
-    (void)snprintf(out->messages, sizeof out->messages, "%lld",
-                   (long long)(messages > 10000000 ? 10000000 : messages));
-    out->bound_bytes = (queue + fetch) * (partitions > 0 ? partitions : 1);
-}
-
 /* --- topics -------------------------------------------------------------------------------- */
 
 static const char *const internal_topics[] = {"__consumer_offsets", "__transaction_state",

@@ -84,7 +84,7 @@ static size_t still_ours(struct kafka_source *s)
     for (size_t i = 0; i < s->n_flight; i++) {
         const struct kafka_slot *slot = s->slots[s->flight[i].slot];
 
-        if (slot->queue != NULL && slot->generation == s->flight_generation[i])
+        if (slot->open && slot->generation == s->flight_generation[i])
             s->flight[n++] = s->flight[i];
     }
     return n;

@@ -53,7 +53,7 @@ static void ask_group(struct kafka_source *s)
     int64_t held_back = 0;
 
     for (size_t i = 0; i < s->n_ends; i++)
-        if (!s->ends[i].reached && s->ends[i].slot->queue == NULL)
+        if (!s->ends[i].reached && !s->ends[i].slot->open)
             rd_kafka_topic_partition_list_add(list, s->ends[i].slot->topic,
                                               s->ends[i].slot->partition);
     err =
@@ -87,7 +87,7 @@ bool kafka_end_reached(void *self, const struct commit_point *mine, size_t n, bo
                 s->ends[i].reached = true;
 
     for (size_t i = 0; i < s->n_ends; i++) {
-        if (!s->ends[i].reached && s->ends[i].slot->queue != NULL)
+        if (!s->ends[i].reached && s->ends[i].slot->open)
             return true; /* ours, and not there yet: no need to ask for the others */
         missing += !s->ends[i].reached;
     }

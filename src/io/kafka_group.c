@@ -97,7 +97,7 @@ static void on_assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *l
         if (slot->route < 0)
             kafka_source_fail(s, ERR_CONFIG, 0, "kafka gave us topic %s, which no route reads",
                               tp->topic);
-        if (slot->queue != NULL) /* assigned twice without a revoke: librdkafka promises not to */
+        if (slot->open) /* assigned twice without a revoke: librdkafka promises not to */
             kafka_source_fail(s, ERR_BUG, 0, "%s[%d] was assigned twice", tp->topic,
                               (int)tp->partition);
     }
@@ -165,7 +165,7 @@ static void on_revoke(struct kafka_source *s, const rd_kafka_topic_partition_lis
     for (int i = 0; i < list->cnt; i++) {
         struct kafka_slot *slot = kafka_slot_of(s, list->elems[i].topic, list->elems[i].partition);
 
-        if (slot->queue != NULL)
+        if (slot->open)
             slots[n++] = slot;
     }
     take_away(s, slots, n, lost);

@@ -28,6 +28,7 @@ struct kafka_reader {
     size_t n_parts, n_reading;
     struct kafka_topics found; /* owns the names */
     struct kafka_scratch scratch;
+    int64_t since_ms; /* -1: from the first record */
     unsigned since_poll;
     struct err failure; /* kind ERR_NONE: none */
 };
@@ -42,18 +43,16 @@ static void on_error(rd_kafka_t *rk, int err, const char *reason, void *opaque)
         log_warn("kafka error, trying on", LOG_TEXT("why", reason));
 }
 
-static bool open_handle(struct kafka_reader *r, int partitions, struct err *e)
+static bool open_handle(struct kafka_reader *r, int brokers, struct err *e)
 {
-    struct kafka_prefetch prefetch, each;
+    struct kafka_prefetch prefetch;
 
-    /* All queues are forwarded to one here, so the limits count for the total; only a fetch is by
-     * partition. */
-    kafka_prefetch_share(r->config->worker.max_bytes / 2, 1, &prefetch);
-    kafka_prefetch_share(r->config->worker.max_bytes / 2, partitions, &each);
+    kafka_prefetch_limits(r->config->worker.max_bytes / 2, brokers, &prefetch);
     const struct kafka_setting defaults[] = {
         {.name = "queued.max.messages.kbytes", .value = prefetch.kbytes},
         {.name = "queued.min.messages", .value = prefetch.messages},
-        {.name = "fetch.message.max.bytes", .value = each.fetch_bytes},
+        {.name = "fetch.message.max.bytes", .value = prefetch.fetch_bytes},
+        {.name = "fetch.max.bytes", .value = prefetch.response_bytes},
         {.name = "fetch.wait.max.ms", .value = "100"},
         {.name = "fetch.error.backoff.ms", .value = "100"},
         {.name = "log.connection.close", .value = "false"},
@@ -65,6 +64,7 @@ static bool open_handle(struct kafka_reader *r, int partitions, struct err *e)
         {"enable.partition.eof", "true"}, /* ends the reading */
         {"isolation.level", "read_committed"},
         {"enable.auto.commit", "false"},
+        {"message.max.bytes", "1000"}, /* a producer's, but fetch.max.bytes may not be below it */
         {0},
     };
     rd_kafka_conf_t *conf;
@@ -102,6 +102,31 @@ static bool select_topics(struct kafka_reader *r, const char *const *topics, siz
     return ok;
 }
 
+/* Moves the begin to the first record of this time or later; the end when there is none. */
+static bool since(struct kafka_reader *r, struct part *p, int wait_ms, struct err *e)
+{
+    rd_kafka_topic_partition_list_t *list;
+    rd_kafka_topic_partition_t *at;
+    rd_kafka_resp_err_t err;
+
+    if (r->since_ms < 0)
+        return true;
+    list = rd_kafka_topic_partition_list_new(1);
+    at = rd_kafka_topic_partition_list_add(list, p->topic, p->partition);
+    at->offset = r->since_ms; /* the question; the answer comes in its place */
+    err = rd_kafka_offsets_for_times(r->rk, list, wait_ms);
+    if (err == RD_KAFKA_RESP_ERR_NO_ERROR)
+        err = at->err;
+    if (err == RD_KAFKA_RESP_ERR_NO_ERROR && (at->offset < 0 || at->offset > p->end))
+        p->low = p->end;
+    else if (err == RD_KAFKA_RESP_ERR_NO_ERROR && at->offset > p->low)
+        p->low = at->offset;
+    rd_kafka_topic_partition_list_destroy(list);
+    return err == RD_KAFKA_RESP_ERR_NO_ERROR ||
+           err_set(e, kafka_error_kind(err), err, "kafka: can't ask %s[%d] for a time: %s",
+                   p->topic, (int)p->partition, rd_kafka_err2str(err));
+}
+
 static bool start_part(struct kafka_reader *r, struct part *p, int wait_ms, struct err *e)
 {
     rd_kafka_resp_err_t err =
@@ -110,6 +135,8 @@ static bool start_part(struct kafka_reader *r, struct part *p, int wait_ms, stru
     if (err != RD_KAFKA_RESP_ERR_NO_ERROR)
         return err_set(e, kafka_error_kind(err), err, "kafka: can't ask for the end of %s[%d]: %s",
                        p->topic, (int)p->partition, rd_kafka_err2str(err));
+    if (!since(r, p, wait_ms, e))
+        return false;
     p->position = p->low;
     if (p->end <= p->low)
         return true;
@@ -129,7 +156,7 @@ static bool start(struct kafka_reader *r, int wait_ms, struct err *e)
 
     for (size_t t = 0; t < r->found.n; t++)
         partitions += r->found.items[t].partitions;
-    if (!open_handle(r, partitions, e))
+    if (!open_handle(r, r->found.brokers, e))
         return false;
     r->rkts = mem_array(r->found.n + 1, sizeof(rd_kafka_topic_t *));
     r->parts = mem_array((size_t)partitions + 1, sizeof *r->parts);
@@ -156,9 +183,16 @@ static bool start(struct kafka_reader *r, int wait_ms, struct err *e)
 struct kafka_reader *kafka_reader_new(const struct config *config, const char *const *topics,
                                       size_t n, int wait_ms, struct err *e)
 {
+    return kafka_reader_since(config, topics, n, -1, wait_ms, e);
+}
+
+struct kafka_reader *kafka_reader_since(const struct config *config, const char *const *topics,
+                                        size_t n, int64_t since_ms, int wait_ms, struct err *e)
+{
     struct kafka_reader *r = mem_new(sizeof *r);
 
     r->config = config;
+    r->since_ms = since_ms;
     if (!select_topics(r, topics, n, wait_ms, e) || !start(r, wait_ms, e)) {
         kafka_reader_free(r);
         return NULL;
@@ -281,4 +315,15 @@ void kafka_reader_progress(const struct kafka_reader *r, uint64_t *done, uint64_
             *done += (uint64_t)(p->position - p->low);
         }
     }
+}
+
+bool kafka_reader_range(const struct kafka_reader *r, size_t slot, struct kafka_range *out)
+{
+    if (slot >= r->n_parts)
+        return false;
+    *out = (struct kafka_range){.topic = r->parts[slot].topic,
+                                .partition = r->parts[slot].partition,
+                                .from = r->parts[slot].low,
+                                .end = r->parts[slot].end};
+    return true;
 }

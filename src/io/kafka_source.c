@@ -1,10 +1,10 @@
 /*
- * The consumer: one queue per partition, read one message a call.
+ * The consumer: the records of all partitions in one queue of ours, read one message a call.
  *
- * A partition that is not wanted is just not read: no pause, no fetching again, and a busy one
- * cannot fill the place of the others. The main queue carries only events and is served whatever
- * the budget says. Why one message a call and not a batch: docs/decisions and the comment in
- * next_message().
+ * One queue, so that librdkafka's limits hold for all partitions together. The main queue carries
+ * only events and is served whatever the budget says. A record whose partition is not wanted is
+ * held, and the queue waits behind it; when that lasts, its partition is paused, so that one that
+ * is stuck doesn't stop the others. docs/decisions/005.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,11 +20,10 @@
 #include "io/kafka_private.h"
 
 enum {
-    QUANTUM = 100,           /* records of one partition before the next one's turn */
-    MAIN_EVERY_MS = 100,     /* librdkafka >= 2.1 counts only this as polling */
-    BLOCK_MAX_MS = 1000,     /* and never sleep longer, whatever was signalled */
-    PARTITIONS_GUESSED = 12, /* for the prefetch, when no broker could be asked */
-    ASK_PARTITIONS_MS = 3000,
+    MAIN_EVERY_MS = 100, /* librdkafka >= 2.1 counts only this as polling */
+    BLOCK_MAX_MS = 1000, /* and never sleep longer, whatever was signalled */
+    BROKERS_GUESSED = 3, /* for the prefetch, when none could be asked */
+    ASK_BROKERS_MS = 3000,
     DESTROY_WAIT_S = 1
 };
 
@@ -52,13 +51,12 @@ static void signal_fd(int fd)
     (void)written; /* full means that it is signalled already */
 }
 
-static void on_part_ready(rd_kafka_t *rk, void *opaque)
+static void on_records_ready(rd_kafka_t *rk, void *opaque)
 {
-    struct kafka_slot *slot = opaque;
+    struct kafka_source *s = opaque;
 
     (void)rk;
-    atomic_store(&slot->ready, true);
-    signal_fd(slot->source->wake_fd);
+    signal_fd(s->wake_fd);
 }
 
 static void on_main_ready(rd_kafka_t *rk, void *opaque)
@@ -84,6 +82,7 @@ static void source_wake(void *self)
     struct kafka_source *s = self;
 
     atomic_store(&s->woken, true);
+    atomic_store(&s->room, true);
     signal_fd(s->wake_fd);
 }
 
@@ -154,14 +153,15 @@ static void queue_drop(rd_kafka_queue_t **queue)
 
 void kafka_part_open(struct kafka_source *s, struct kafka_slot *slot, int64_t start)
 {
-    slot->queue = rd_kafka_queue_get_partition(s->rk, slot->topic, slot->partition);
-    MUST(slot->queue != NULL);
-    rd_kafka_queue_forward(slot->queue, NULL); /* not into the main queue */
-    rd_kafka_queue_cb_event_enable(slot->queue, on_part_ready, slot);
+    rd_kafka_queue_t *own = rd_kafka_queue_get_partition(s->rk, slot->topic, slot->partition);
+
+    MUST(own != NULL);
+    rd_kafka_queue_forward(own, s->records); /* not into the main queue */
+    rd_kafka_queue_destroy(own);
+    slot->open = true;
     slot->generation++;
     slot->start = start;
     slot->last = -1;
-    atomic_store(&slot->ready, true); /* what came before the callback was there */
     atomic_store(&slot->assigned, true);
     if (s->n_parts == s->cap_parts) {
         s->cap_parts = s->cap_parts * 2 + 8;
@@ -170,9 +170,11 @@ void kafka_part_open(struct kafka_source *s, struct kafka_slot *slot, int64_t st
     s->parts[s->n_parts++] = slot;
 }
 
+/* What of it is still in the queue is of an older version, which librdkafka drops. */
 void kafka_part_close(struct kafka_source *s, struct kafka_slot *slot)
 {
-    queue_drop(&slot->queue);
+    kafka_hold_drop(s, slot);
+    slot->open = false;
     atomic_store(&slot->assigned, false);
     for (size_t i = 0; i < s->n_parts; i++)
         if (s->parts[i] == slot) {
@@ -181,7 +183,6 @@ void kafka_part_close(struct kafka_source *s, struct kafka_slot *slot)
             s->n_parts--;
             break;
         }
-    s->quantum = QUANTUM;
 }
 
 static int64_t source_slot_end(void *self, uint32_t number)
@@ -221,27 +222,6 @@ static void note_first(struct kafka_source *s, const struct kafka_slot *slot, in
                  LOG_INT("committed", slot->start), LOG_INT("first_offset_left", low));
 }
 
-/*
- * rd_kafka_consume_queue() is rd_kafka_consumer_poll() on another queue: one message, and none of
- * an older version of the partition (before a revoke, before a pause).
- * rd_kafka_consume_batch_queue() takes messages off the queue first and judges them later: with
- * more than one a call 2.0.2 loses records whenever the library pauses partitions by itself, as it
- * does in every cooperative rebalance (fixed in 2.1.0).
- */
-static rd_kafka_message_t *next_message(struct kafka_slot *slot)
-{
-    rd_kafka_message_t *m = rd_kafka_consume_queue(slot->queue, 0);
-
-    if (m != NULL)
-        return m;
-    /* Seen empty. What comes between this and the next look sets ready again, after us. */
-    atomic_store(&slot->ready, false);
-    m = rd_kafka_consume_queue(slot->queue, 0);
-    if (m != NULL)
-        atomic_store(&slot->ready, true);
-    return m;
-}
-
 /* NULL: it was an event. */
 static struct record *record_of(struct kafka_source *s, struct kafka_slot *slot,
                                 const rd_kafka_message_t *m)
@@ -265,36 +245,49 @@ static struct record *record_of(struct kafka_source *s, struct kafka_slot *slot,
     return r;
 }
 
-static struct record *next_record(struct kafka_source *s)
+/* A fetch brings many of one partition in a row. */
+static struct kafka_slot *slot_of_message(struct kafka_source *s, const rd_kafka_message_t *m)
 {
-    size_t idle = 0;
+    struct kafka_slot *last = s->last_slot;
 
-    while (idle < s->n_parts && !s->failed) {
-        if (s->cursor >= s->n_parts)
-            s->cursor = 0;
-
-        struct kafka_slot *slot = s->parts[s->cursor];
-        rd_kafka_message_t *m = NULL;
-
-        if (s->quantum > 0 && atomic_load(&slot->ready) &&
-            s->events.wants(s->events.ctx, slot->number))
-            m = next_message(slot);
-        if (m == NULL) {
-            /* Only a partition that handed out nothing counts as idle. */
-            idle = s->quantum == 0 ? 0 : idle + 1;
-            s->cursor++;
-            s->quantum = QUANTUM;
-            continue;
-        }
-
-        struct record *r = record_of(s, slot, m);
-        rd_kafka_message_destroy(m);
-        s->quantum--;
-        idle = 0;
-        if (r != NULL)
-            return r;
+    if (last == NULL || last->partition != m->partition || m->rkt != s->last_topic) {
+        last = kafka_slot_of(s, rd_kafka_topic_name(m->rkt), m->partition);
+        s->last_slot = last;
+        s->last_topic = m->rkt;
     }
-    return NULL;
+    return last;
+}
+
+/*
+ * rd_kafka_consume_queue() is rd_kafka_consumer_poll() on another queue: one message, and none of
+ * an older version of the partition (before a revoke, before a pause).
+ * rd_kafka_consume_batch_queue() takes messages off the queue first and judges them later: with
+ * more than one a call 2.0.2 loses records whenever the library pauses partitions by itself, as it
+ * does in every cooperative rebalance (fixed in 2.1.0).
+ */
+static struct record *next_record(struct kafka_source *s, int64_t now_ms)
+{
+    struct record *r = kafka_hold_next(s, now_ms);
+
+    while (r == NULL && s->blocked == NULL && !s->failed) {
+        rd_kafka_message_t *m = rd_kafka_consume_queue(s->records, 0);
+
+        if (m == NULL)
+            return NULL;
+
+        struct kafka_slot *slot = slot_of_message(s, m);
+        size_t bytes = m->len + m->key_len + KAFKA_MESSAGE_BYTES;
+
+        if (slot->open)
+            r = record_of(s, slot, m);
+        rd_kafka_message_destroy(m);
+        kafka_prefetch_taken(s, bytes);
+        if (r != NULL && !s->events.wants(s->events.ctx, slot->number)) {
+            kafka_hold(s, slot, r, now_ms);
+            r = NULL;
+        }
+    }
+    return r;
 }
 
 /* Events, errors and rebalances: their callbacks run in here. */
@@ -335,7 +328,7 @@ static bool source_poll(void *self, int wait_ms, struct record **out, struct err
     for (;;) {
         serve(s, now_ms);
         if (!s->failed)
-            *out = next_record(s);
+            *out = next_record(s, now_ms);
         if (*out != NULL)
             return true;
         if (s->failed) {
@@ -344,7 +337,7 @@ static bool source_poll(void *self, int wait_ms, struct record **out, struct err
         }
         if (atomic_exchange(&s->woken, false) || now_ms >= until_ms)
             return true;
-        sleep_until_signalled(s, until_ms - now_ms);
+        sleep_until_signalled(s, kafka_hold_wait_ms(s, until_ms - now_ms));
         now_ms = clock_mono_ms();
     }
 }
@@ -405,26 +398,26 @@ static const struct source_ops ops = {
     .close = source_close,
 };
 
-/* -1: not to be started, *e. Credentials that are refused at the start are wrong ones. */
-static int partitions_now(const struct config *config, struct err *e)
+/* How many there are; -1: not to be started, *e. Credentials that are refused at the start are
+ * wrong ones. */
+static int brokers_now(const struct config *config, struct err *e)
 {
     struct kafka_topics topics = {0};
     struct err asked = {0};
-    int n = 0;
+    int n;
 
-    if (!kafka_describe(config, ASK_PARTITIONS_MS, &topics, &asked)) {
+    if (!kafka_describe(config, ASK_BROKERS_MS, &topics, &asked)) {
         if (asked.kind == ERR_CONFIG || asked.kind == ERR_AUTH) {
             *e = asked;
             return -1;
         }
-        log_warn("kafka can't be asked for the number of partitions, trying on",
-                 LOG_TEXT("why", asked.text), LOG_INT("assumed", PARTITIONS_GUESSED));
-        return PARTITIONS_GUESSED;
+        log_warn("kafka can't be asked for the number of brokers, trying on",
+                 LOG_TEXT("why", asked.text), LOG_INT("assumed", BROKERS_GUESSED));
+        return BROKERS_GUESSED;
     }
-    for (size_t i = 0; i < topics.n; i++)
-        n += topics.items[i].partitions;
+    n = topics.brokers;
     kafka_topics_clear(&topics);
-    return n > 0 ? n : PARTITIONS_GUESSED;
+    return n > 0 ? n : BROKERS_GUESSED;
 }
 
 static bool conf_new(struct kafka_source *s, const struct kafka_prefetch *prefetch,
@@ -451,9 +444,9 @@ static bool conf_new(struct kafka_source *s, const struct kafka_prefetch *prefet
         {.name = "queued.max.messages.kbytes", .value = prefetch->kbytes},
         {.name = "queued.min.messages", .value = prefetch->messages},
         {.name = "fetch.message.max.bytes", .value = prefetch->fetch_bytes},
-        /* Before 2.2.0 a full queue is looked at again after 1 s, so it has to hold what a second
-           needs. */
-        {.name = rd_kafka_version() >= 0x020200ff ? "fetch.queue.backoff.ms" : NULL, .value = "20"},
+        {.name = "fetch.max.bytes", .value = prefetch->response_bytes},
+        /* Before 2.2.0 see kafka_prefetch_taken(). */
+        {.name = rd_kafka_version() >= 0x020200ff ? "fetch.queue.backoff.ms" : NULL, .value = "5"},
         {0},
     };
     const struct kafka_setting musts[] = {
@@ -464,6 +457,8 @@ static bool conf_new(struct kafka_source *s, const struct kafka_prefetch *prefet
         {"enable.partition.eof", "true"}, /* without it transaction markers stay as lag */
         {"isolation.level", "read_committed"},
         {"topic.blacklist", buf_text(&hidden)}, /* a regex must not find the dead letters */
+        /* Only a producer's matter, but fetch.max.bytes may not be below it. */
+        {"message.max.bytes", "1000"},
         {fixed_member ? "group.instance.id" : NULL, c->kafka.instance_id},
         {0},
     };
@@ -500,26 +495,15 @@ static bool subscribe(struct kafka_source *s, struct err *e)
     return true;
 }
 
-static void warn_about_prefetch(const struct config *c, int partitions, int64_t bound_bytes)
-{
-    if (bound_bytes > c->worker.max_bytes / 2)
-        log_warn("so many partitions that librdkafka's prefetch may take more than its half of "
-                 "worker.max_bytes: raise worker.max_bytes to twice this bound, or give the "
-                 "process that much more memory",
-                 LOG_INT("partitions", partitions), LOG_INT("prefetch_bytes_at_most", bound_bytes),
-                 LOG_INT("max_bytes", c->worker.max_bytes));
-}
-
 static bool start(struct kafka_source *s, struct err *e)
 {
     struct kafka_prefetch prefetch;
     rd_kafka_conf_t *conf;
-    int partitions = partitions_now(s->config, e);
+    int brokers = brokers_now(s->config, e);
 
-    if (partitions < 0)
+    if (brokers < 0)
         return false;
-    kafka_prefetch_share(s->config->worker.max_bytes / 2, partitions, &prefetch);
-    warn_about_prefetch(s->config, partitions, prefetch.bound_bytes);
+    kafka_prefetch_limits(s->config->worker.max_bytes / 2, brokers, &prefetch);
     if (!conf_new(s, &prefetch, &conf, e))
         return false;
     rd_kafka_conf_set_opaque(conf, s);
@@ -533,12 +517,13 @@ static bool start(struct kafka_source *s, struct err *e)
     rd_kafka_poll_set_consumer(s->rk);
     s->main = rd_kafka_queue_get_consumer(s->rk);
     s->replies = rd_kafka_queue_new(s->rk);
+    s->records = rd_kafka_queue_new(s->rk);
     rd_kafka_queue_cb_event_enable(s->main, on_main_ready, s);
     rd_kafka_queue_cb_event_enable(s->replies, on_reply_ready, s);
+    rd_kafka_queue_cb_event_enable(s->records, on_records_ready, s);
     log_info("kafka consumer", LOG_TEXT("librdkafka", rd_kafka_version_str()),
              LOG_TEXT("brokers", s->config->kafka.brokers),
-             LOG_TEXT("group", s->config->kafka.group), LOG_INT("partitions", partitions),
-             LOG_INT("prefetch_bytes_at_most", prefetch.bound_bytes));
+             LOG_TEXT("group", s->config->kafka.group), LOG_INT("brokers", brokers));
     return subscribe(s, e);
 }
 
@@ -550,7 +535,6 @@ bool kafka_source_new(const struct config *config, const struct source_events *e
     *out = (struct source){0};
     s->config = config;
     s->events = *events;
-    s->quantum = QUANTUM;
     pthread_mutex_init(&s->lock, NULL);
     s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     MUST(s->wake_fd >= 0);
@@ -613,9 +597,10 @@ void kafka_source_free(struct source *source)
     if (destroy_aborts(s))
         return; /* stays with its threads until the process ends, which is why we are here */
     for (size_t i = 0; i < s->n_parts; i++)
-        queue_drop(&s->parts[i]->queue);
+        kafka_hold_drop(s, s->parts[i]);
     queue_drop(&s->main);
     queue_drop(&s->replies);
+    queue_drop(&s->records);
     queue_drop(&s->closing);
     if (s->rk != NULL && !destroy_in_time(s))
         return;

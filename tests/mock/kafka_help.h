@@ -154,6 +154,7 @@ struct help_member {
     _Atomic uint64_t seen; /* = records, for other threads */
     int slow_us;
     void (*on_record)(struct help_member *m, const struct record *r); /* may be NULL */
+    bool (*choose)(struct help_member *m, uint32_t slot); /* which are wanted; may be NULL */
     void *user;
     pthread_t thread;
     bool failed;
@@ -225,8 +226,7 @@ static inline bool help_on_wants(void *ctx, uint32_t slot)
 {
     struct help_member *m = ctx;
 
-    (void)slot;
-    return atomic_load(&m->wants);
+    return atomic_load(&m->wants) && (m->choose == NULL || m->choose(m, slot));
 }
 
 static inline void help_on_committed(void *ctx, const struct commit_point *p, size_t n, bool ok)
@@ -313,6 +313,8 @@ static inline void *help_member_main(void *arg)
         if (clock_mono_ms() - commit_at_ms >= 100) {
             help_commit(m);
             commit_at_ms = clock_mono_ms();
+            if (m->choose != NULL) /* others may be wanted by now */
+                m->source.ops->wake(m->source.self);
         }
         if (m->slow_us > 0)
             (void)usleep((useconds_t)m->slow_us);

@@ -60,6 +60,53 @@ static void reads_everything_and_tells_the_ends(void **state)
     cluster_close(&c);
 }
 
+/* --- partitions that are not wanted ---------------------------------------------------------- */
+
+static bool not_slot_0(struct help_member *m, uint32_t slot)
+{
+    (void)m;
+    return slot != 0;
+}
+
+/* One that is refused holds the others up for a moment only, keeps its place, and loses nothing.
+ * Then all are refused: nothing comes, the membership stays. */
+static void a_refused_partition_does_not_stop_the_others(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    cluster_open(&c, "t");
+    produce(&c, "t", 4000);
+    struct help_member *m = member_new(&c, "g", "t");
+    m->commit_on_revoke = true;
+    m->choose = not_slot_0;
+    help_member_open(m);
+    const struct kafka_source *s = m->source.self;
+
+    help_until(m, 20, m->records == 3000);
+    assert_int_equal(s->n_paused, 1);
+    assert_int_equal(m->slots[0].next, -1); /* nothing was handed out */
+    produce(&c, "t", 400);
+    help_until(m, 20, m->records == 3300);
+
+    m->choose = NULL;
+    m->source.ops->wake(m->source.self);
+    help_until(m, 20, m->records == 4400 && m->ends >= PARTITIONS);
+    assert_int_equal(s->n_paused, 0);
+    assert_int_equal(m->skipped + m->again, 0);
+    assert_int_equal(m->slots[0].next, 1100);
+
+    atomic_store(&m->wants, false);
+    produce(&c, "t", 400);
+    for (int i = 0; i < 10; i++)
+        assert_false(help_step(m, 50));
+    assert_int_equal(m->revokes, 0);
+    assert_int_equal(s->n_paused, 0); /* nobody gains from it */
+    help_member_close(m);
+    mem_free(m);
+    cluster_close(&c);
+}
+
 /* poll() sleeps in between, and wake() from another thread ends that. */
 static void *wake_soon(void *arg)
 {
@@ -155,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_everything_and_tells_the_ends),
+        cmocka_unit_test(a_refused_partition_does_not_stop_the_others),
         cmocka_unit_test(wake_ends_a_poll),
         cmocka_unit_test(a_problem_passes),
     };

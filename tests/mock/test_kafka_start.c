@@ -65,37 +65,24 @@ static void dead_letter_topic_is_no_input(void **state)
 
 /* --- memory --------------------------------------------------------------------------------- */
 
-static bool warns_about_prefetch(struct cluster *c, int64_t max_bytes)
+/* Whatever the budget and the number of brokers, values, messages and responses stay in it, but for
+ * the least that a response may be. */
+static void prefetch_stays_in_its_budget(void **state)
 {
-    struct log_catch caught;
-    struct help_member *m = member_new(c, "g", "t");
-
-    m->h.config.worker.max_bytes = max_bytes;
-    log_catch_begin(&caught);
-    help_member_open(m);
-    bool warned = log_catch_end(&caught, "raise worker.max_bytes");
-    kafka_source_free(&m->source);
-    mem_free(m);
-    return warned;
-}
-
-static void too_many_partitions_for_the_memory_are_told(void **state)
-{
-    struct kafka_prefetch share;
-    struct cluster c;
+    struct kafka_prefetch p;
 
     (void)state;
-    for (int partitions = 1; partitions <= 2000; partitions++) {
-        kafka_prefetch_share(32 << 20, partitions, &share);
-        if (partitions <= 256)
-            assert_true(share.bound_bytes <= 32 << 20);
-        else
-            assert_int_equal(share.bound_bytes, (int64_t)partitions << 17);
-    }
-    cluster_open(&c, "t");
-    assert_true(warns_about_prefetch(&c, (2 * PARTITIONS << 17) - 2));
-    assert_false(warns_about_prefetch(&c, 2 * PARTITIONS << 17));
-    cluster_close(&c);
+    for (int64_t budget = 512 << 10; budget <= INT64_C(1) << 31; budget *= 2)
+        for (int brokers = 1; brokers <= 100; brokers++) {
+            kafka_prefetch_limits(budget, brokers, &p);
+            int64_t response = atoll(p.response_bytes), fetch = atoll(p.fetch_bytes);
+            int64_t all = atoll(p.kbytes) * 1024 + atoll(p.messages) * KAFKA_MESSAGE_BYTES +
+                          4 * response * brokers;
+
+            assert_true(all <= budget || response == 64 << 10);
+            assert_true(all > budget / 2);
+            assert_true(fetch <= response && fetch >= 64 << 10);
+        }
 }
 
 /* --- where it starts ------------------------------------------------------------------------ */
@@ -185,7 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(properties_are_checked_by_librdkafka),
         cmocka_unit_test(dead_letter_topic_is_no_input),
-        cmocka_unit_test(too_many_partitions_for_the_memory_are_told),
+        cmocka_unit_test(prefetch_stays_in_its_budget),
         cmocka_unit_test(records_that_are_gone_are_told),
         cmocka_unit_test(not_wanting_keeps_the_membership),
     };

@@ -2,6 +2,7 @@
  * The source on a real broker: $KAFKA_BROKERS, as scripts/stack env says. Topics and groups are new
  * ones each time. $SOAK_SECONDS: the length of each rebalance soak.
  */
+#include "io/kafka_private.h"
 #include "mock/kafka_help.h"
 
 enum { PARTITIONS = 6, MOST = 400000 };
@@ -26,6 +27,7 @@ static void new_topic(struct help_config *h, const char *what, int partitions)
 struct soak {
     struct help_config h;
     _Atomic bool stop;
+    _Atomic int pauses; /* how often a member was seen with a paused partition */
     int64_t produced[PARTITIONS];
     _Atomic unsigned char seen[PARTITIONS][MOST];
 };
@@ -59,6 +61,16 @@ static void soak_seen(struct help_member *m, const struct record *r)
         atomic_store_explicit(&s->seen[r->partition][r->offset], 1, memory_order_relaxed);
 }
 
+/* Now this partition is refused and now that, each for long enough that it is paused. */
+static bool soak_choose(struct help_member *m, uint32_t slot)
+{
+    struct soak *s = m->user;
+
+    if (m->source.self != NULL && ((struct kafka_source *)m->source.self)->n_paused > 0)
+        atomic_fetch_add_explicit(&s->pauses, 1, memory_order_relaxed);
+    return (clock_mono_ms() / 300 + slot) % 4 != 0;
+}
+
 static struct help_member *soak_join(struct soak *s, bool cooperative)
 {
     struct help_member *m = mem_new(sizeof *m);
@@ -70,6 +82,7 @@ static struct help_member *soak_join(struct soak *s, bool cooperative)
     m->dense = m->commit_on_revoke = true;
     m->user = s;
     m->on_record = soak_seen;
+    m->choose = soak_choose;
     help_member_open(m);
     assert_int_equal(pthread_create(&m->thread, NULL, help_member_main, m), 0);
     return m;
@@ -144,15 +157,17 @@ static void soak(bool cooperative)
     soak_leave(stays, &sum);
     print_message("%s: %lld produced, %llu delivered, %llu again, %llu skipped, %llu of others, "
                   "%llu never seen; "
-                  "%d assigned, %d revokes, %d lost; seed %u\n",
+                  "%d assigned, %d revokes, %d lost, %s; seed %u\n",
                   cooperative ? "cooperative-sticky" : "range", (long long)total,
                   (unsigned long long)sum.records, (unsigned long long)sum.again,
                   (unsigned long long)sum.skipped, (unsigned long long)sum.foreign,
-                  (unsigned long long)missing, sum.assigns, sum.revokes, sum.losts, seed);
+                  (unsigned long long)missing, sum.assigns, sum.revokes, sum.losts,
+                  atomic_load(&s->pauses) > 0 ? "with pauses" : "no pause", seed);
     assert_int_equal(sum.skipped, 0);
     assert_int_equal(sum.foreign, 0);
     assert_int_equal(missing, 0);
     assert_true(sum.revokes > 1);
+    assert_true(atomic_load(&s->pauses) > 0);
     mem_free(s);
 }
 
