@@ -111,3 +111,74 @@ def test_rights(guarded, check, name, roles, privileges, missing):
 def test_wrong_password_and_nobody(guarded, check, stack):
     assert check(guarded.uri("root").replace("root:root", "root:wrong"))[0] == 77
     assert check(stack.mongo_uri)[1]["rights on tests.rights"] == ("ok", "no access control seen: nobody is logged in")
+
+
+# --- the proof of the dedup index ---
+
+
+@pytest.fixture
+def route_to(stack, guarded, tmp_path):
+    """route_to(user, **keys) -> Setup with three records for a collection of the guarded server, which has the index."""
+    made = []
+
+    def new(user, **keys):
+        topic = stack.topic(1)
+        name = f"proof-{user}"
+        guarded.root["tests"][name].create_index("eventId", unique=True)
+        setup = Setup(stack, tmp_path, topic, collection=guarded.root["tests"][name])
+        setup.sections["mongo"]["uri"] = guarded.uri(user)
+        setup.routes[0].update({"ensure_index": False, **keys})
+        stack.produce(topic, [{"eventId": "e"}] * 3)
+        made.append(setup)
+        return setup
+
+    yield new
+    for setup in made:
+        setup.close()
+
+
+def writer(guarded, name, *more):
+    """May write, and what `more` says: actions on the collection; listCollections on the database."""
+    privileges = [("tests", f"proof-{name}", ["insert", "update", "find", *(a for a in more if a != "listCollections")])]
+    guarded.user(name, [], privileges + ([("tests", "", ["listCollections"])] if "listCollections" in more else []))
+
+
+@pytest.mark.parametrize("name,more,missing", [
+    ("blind", [], ["listCollections", "listIndexes"]),
+    ("halfblind", ["listCollections"], ["listIndexes"]),
+    ("lefteye", ["listIndexes"], ["listCollections"]),
+])
+def test_no_right_to_look_needs_trust(guarded, route_to, name, more, missing):
+    writer(guarded, name, *more)
+    worker = route_to(name).start()
+    assert worker.wait(20) == 77
+    text = worker.log_tail()
+    assert all(action in text for action in missing) and "can't be proved" in text and "trust_index = true" in text
+    setup = route_to(name, trust_index=True)
+    worker = setup.run_until_end()
+    assert setup.collection.count_documents({}) == 1
+    assert worker.saw("the dedup index is trusted, not proved")[0]["missing"].count("role") == len(missing)
+    done = setup.command("check", "--connect")
+    assert done.returncode == 0, done.stdout
+
+
+def test_trust_does_not_cure_what_is_seen(guarded, route_to):
+    """Only listCollections is missing; the index can be seen, and it is not unique."""
+    writer(guarded, "oneeye", "listIndexes")
+    setup = route_to("oneeye", trust_index=True)
+    setup.collection.drop_indexes()
+    setup.collection.create_index("eventId")
+    worker = setup.start()
+    assert worker.wait(20) == 78 and "is not unique" in worker.log_tail()
+
+
+def test_trust_and_ensure_index(guarded, route_to):
+    """Who may make indexes and not list them makes it all the same; who may do neither is believed."""
+    for name, more in (("maker", ["createIndex"]), ("believer", [])):
+        writer(guarded, name, *more)
+        setup = route_to(name, trust_index=True, ensure_index=True)
+        if more:
+            setup.collection.drop_indexes()
+        setup.run_until_end()
+        assert setup.collection.count_documents({}) == 1
+        assert sum(index.get("unique", False) for index in setup.collection.list_indexes()) == 1
