@@ -27,15 +27,14 @@ uint64_t route_state_stored(struct route_state *s, uint32_t route, uint64_t n);
 
 /* A batch of the route was not acknowledged, for a reason that is no record's own. True: this is
  * news, or was not said for a minute: find out more, say it, and call route_state_explain(). */
-bool route_state_trouble(struct route_state *s, uint32_t route, enum retry_class why,
-                         int code) MUST_CHECK;
+bool route_state_trouble(struct route_state *s, uint32_t route, enum retry_class why, int code);
 
 /* What to do about it, for /readyz. Forgotten with the trouble. */
 void route_state_explain(struct route_state *s, uint32_t route, const char *text);
 
 /* Operations of the route were answered. True: it had been in trouble and that was said;
  * *lasted_ms says for how long. */
-bool route_state_fine(struct route_state *s, uint32_t route, int64_t *lasted_ms) MUST_CHECK;
+bool route_state_fine(struct route_state *s, uint32_t route, int64_t *lasted_ms);
 
 /*
  * By route, for as long as s: an operator must act (rights, configuration), so nothing more is to

@@ -11,10 +11,9 @@ enum { SAY_AGAIN_MS = 60000, FLAP_MS = 5000 };
 struct state {
     enum retry_class why; /* RETRY_NONE: it is written */
     int code;
-    int64_t since_ms, until_ms; /* monotonic; not confirmed until then: over */
-    enum retry_class said;      /* what was said last */
-    int64_t said_at_ms;
-    bool told; /* this trouble was said */
+    int64_t since_ms, until_ms;        /* monotonic; not confirmed until then: over */
+    int64_t said_at_ms[RETRY_CLASSES]; /* 0: never */
+    bool told[RETRY_CLASSES];          /* in this trouble */
     char *text;
 };
 
@@ -108,13 +107,11 @@ static bool needs_somebody(enum retry_class why)
     return why == RETRY_RIGHTS || why == RETRY_CONFIG;
 }
 
+/* Once in a trouble and then each minute; what comes and goes, not more than every few seconds. */
 static bool is_news(const struct state *st, enum retry_class why, int64_t now_ms)
 {
-    bool soon = now_ms - st->said_at_ms < FLAP_MS;
-
-    if (why == st->said)
-        return st->told ? now_ms - st->said_at_ms >= SAY_AGAIN_MS : !soon;
-    return !soon || !st->told || needs_somebody(why);
+    return st->said_at_ms[why] == 0 ||
+           now_ms - st->said_at_ms[why] >= (st->told[why] ? SAY_AGAIN_MS : FLAP_MS);
 }
 
 bool route_state_trouble(struct route_state *s, uint32_t route, enum retry_class why, int code)
@@ -135,9 +132,8 @@ bool route_state_trouble(struct route_state *s, uint32_t route, enum retry_class
     atomic_store(&s->held[route], needs_somebody(why));
     bool say = is_news(st, why, now_ms);
     if (say) {
-        st->said = why;
-        st->said_at_ms = now_ms;
-        st->told = true;
+        st->said_at_ms[why] = now_ms;
+        st->told[why] = true;
     }
     (void)pthread_mutex_unlock(&s->lock);
     return say;
@@ -156,10 +152,13 @@ bool route_state_fine(struct route_state *s, uint32_t route, int64_t *lasted_ms)
     struct state *st = &s->states[route];
 
     (void)pthread_mutex_lock(&s->lock);
-    bool told = st->told;
+    bool told = false;
+    for (int c = 0; c < RETRY_CLASSES; c++) {
+        told = told || st->told[c];
+        st->told[c] = false;
+    }
     *lasted_ms = clock_mono_ms() - st->since_ms;
     st->why = RETRY_NONE;
-    st->told = false;
     mem_free(st->text);
     st->text = NULL;
     atomic_store(&s->held[route], false);
@@ -190,8 +189,7 @@ bool route_state_describe(struct route_state *s, struct buf *out)
             buf_printf(out, " (code %d)", st->code);
         buf_printf(out, ", route %s, collection %s.%s, for %lld s", r->name, r->database,
                    r->collection, (long long)(now_ms - st->since_ms) / 1000);
-        if (st->text)
-            buf_printf(out, ": %s", st->text);
+        buf_printf(out, ": %s", st->text ? st->text : outcome_advice(st->why, st->code));
         any = true;
     }
     (void)pthread_mutex_unlock(&s->lock);

@@ -644,6 +644,50 @@ static void waiting_burns_no_time(void **state)
     pipeline_free(p);
 }
 
+/* A route that nobody can write: nothing more is read, but where nothing is here to try with. */
+static void a_held_route_is_not_wanted(void **state)
+{
+    atomic_bool held[2] = {true, false};
+    atomic_int wakes = 0;
+    struct pipeline_limits limits = {.max_records = 100,
+                                     .max_bytes = PLENTY,
+                                     .routes = 2,
+                                     .run_max = 1,
+                                     .wake = count_wake,
+                                     .wake_ctx = &wakes,
+                                     .held = held};
+    struct pipeline *p = pipeline_new(&limits);
+    struct record *r, *other;
+
+    (void)state;
+    for (uint32_t slot = 0; slot < 3; slot++)
+        pipeline_assign(p, slot, 0);
+    other = record_at(1, "k", 0);
+    other->route = 1;
+    assert_true(pipeline_offer(p, other));
+    assert_true(pipeline_wants(p, 0));
+    offer(p, 0, "k", 0);
+    assert_false(pipeline_wants(p, 0));
+    assert_true(pipeline_wants(p, 1)); /* of another route */
+    assert_true(pipeline_wants(p, 2)); /* has nothing here */
+    pipeline_nudge(p);
+    assert_int_equal(atomic_load(&wakes), 0);
+    atomic_store(&held[0], false);
+    pipeline_nudge(p);
+    assert_int_equal(atomic_load(&wakes), 1);
+    assert_true(pipeline_wants(p, 0));
+
+    atomic_store(&held[0], true); /* what is here may go in another way than by a write */
+    assert_false(pipeline_wants(p, 0));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pipeline_take(p, &r, 1, PLENTY, 0), 1);
+        finish_and_settle(p, &r, 1);
+    }
+    assert_int_equal(atomic_load(&wakes), 2);
+    assert_true(pipeline_wants(p, 0));
+    pipeline_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,6 +709,7 @@ int main(void)
         cmocka_unit_test(finish_and_defer_wake_the_others),
         cmocka_unit_test(a_stop_lets_everybody_go),
         cmocka_unit_test(waiting_burns_no_time),
+        cmocka_unit_test(a_held_route_is_not_wanted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
