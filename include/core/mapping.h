@@ -4,8 +4,9 @@
  * One mapping per route, made at start, read only afterwards: any thread may use it.
  *
  * The steps, in this order (docs/payloads.md explains them to users):
- *   parse, dedup key to filter, types, include, exclude, rename, under, set, source_fields,
- *   dedup fields that are not in the document yet, checks of _id, BSON, checks of depth and size.
+ *   parse, dedup key to filter, types, include, exclude, rename, under, (hash of the payload), set,
+ *   source_fields, dedup fields that are not in the document yet, checks of _id, BSON, checks of
+ *   depth and size, the hash into dedup.conflict_field.
  * Paths in dedup.key, order_by, types, include, exclude and rename are the payload's own names.
  *
  * Measured on mongod 6.0.5, four connections racing for 2,000 events each: an equality filter on
@@ -29,8 +30,8 @@ struct mapping;
 
 enum write_kind {
     WRITE_KIND_UPSERT, /* updateOne(filter, {$setOnInsert: document}, upsert) */
-    WRITE_KIND_INSERT  /* the document has top-level names that $setOnInsert would read as paths or
-                          refuse */
+    WRITE_KIND_INSERT  /* route.write says so, or the document has top-level names that
+                          $setOnInsert would read as paths or refuse */
 };
 
 /*
@@ -89,6 +90,10 @@ void mapping_invalidations(const struct mapping *m, struct record *r, bool inser
  * pending: the pattern of the whole collection, where the rule allows one. False: nothing can. *out
  * is the caller's, invalidation_clear(). */
 bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation *out);
+
+/* Is there a payload hash in this document, at the route's conflict_field? Then *rest is the
+ * document without it, the caller's to bson_destroy(). It may be there though the check is off. */
+bool mapping_without_hash(const struct mapping *m, const bson_t *document, bson_t *rest);
 
 /* For verify: the filter of a stored document, from its dedup fields. false: they are not there. */
 bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter);

@@ -4,6 +4,7 @@
 #ifndef IDEMSINK_CORE_MAPPING_PRIVATE_H
 #define IDEMSINK_CORE_MAPPING_PRIVATE_H
 
+#include "core/canonical.h"
 #include "core/json_bson.h"
 #include "core/mapping.h"
 #include "core/pick.h"
@@ -72,6 +73,8 @@ struct mapping {
     size_t n_sets;
     struct path under, source_fields; /* n == 0: off */
     bool shaped;                      /* the document is not simply the payload */
+    bool adds;                        /* what is not the payload's own may be in the document */
+    const char *conflict_field;       /* NULL: no check */
     size_t max_notes;                 /* of one record */
 
     struct mapping_tell *tells;
@@ -86,7 +89,12 @@ struct mapping_work {
     struct json_t *tree; /* the document so far; a reference of its own */
     struct json_bson_note *notes;
     size_t n_notes;
+    uint8_t hash[CANONICAL_HASH_BYTES]; /* of the payload, once hashed is set */
+    bool hashed;
 };
+
+/* mapping.c: the hash of what w->tree is now. */
+void mapping_hash_payload(struct mapping_work *w);
 
 /* mapping_dedup.c */
 bool mapping_dedup_new(struct mapping *m, struct err *e) MUST_CHECK;

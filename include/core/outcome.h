@@ -60,7 +60,7 @@ struct outcome {
     enum retry_class retry; /* for LATER, UNKNOWN and SPLIT */
     enum reason reason;     /* for NEVER and SPLIT */
     enum outcome_doubt doubt;
-    bool conflict; /* DUPLICATE: the stored document is of another payload */
+    bool conflict; /* DUPLICATE or NEVER: the stored document is of another payload */
     int code;      /* the server's, 0 when none */
     char *text; /* the server's message, for LOOK, NEVER, SPLIT alone and DOUBT_ALONE; mem_free();
                  * NULL otherwise. Names index and key: for the dead letter, not for a log */

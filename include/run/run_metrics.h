@@ -16,6 +16,7 @@
 struct route_metrics {
     struct metric *outcomes[PIPELINE_OUTCOMES];
     struct metric *batch_records, *batch_seconds;
+    struct metric *conflicts; /* beside the outcomes, not one of them */
 };
 
 enum move { MOVE_ASSIGNED, MOVE_REVOKED, MOVE_LOST, MOVES };

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "core/canonical.h"
+#include "core/look.h"
 #include "core/mapping_private.h"
 #include "core/payload.h"
 
@@ -46,6 +47,8 @@ struct mapping *mapping_new(const struct config_route *route, const struct mappi
     struct mapping *m = mem_new(sizeof(*m));
 
     m->route = route;
+    if (route->dedup.conflict != CONFLICT_OFF)
+        m->conflict_field = route->dedup.conflict_field;
     if (env != NULL)
         m->env = *env;
     if (mapping_dedup_new(m, e) && order_new(m, e) && mapping_shape_new(m, e) &&
@@ -235,12 +238,55 @@ static bool id_is_usable(const struct mapping_work *w)
     return true;
 }
 
+/* Nothing in the document is there twice, and nothing of the payload is taken for the hash. */
+static bool hash_has_place(const struct mapping_work *w)
+{
+    const char *field = w->m->conflict_field;
+
+    if (field == NULL || json_object_get(w->tree, field) == NULL)
+        return true;
+    record_reject(w->r, REASON_UNSAFE_NAME, 0,
+                  "the document has a field \"%s\" of its own, where dedup.conflict_field goes "
+                  "(exclude or rename it, or choose another conflict_field)",
+                  field);
+    return false;
+}
+
+/*
+ * The payload's own part: with types, include, exclude, rename and under, but without set,
+ * source_fields and what the dedup key brings, which differ from delivery to delivery (an offset)
+ * or with the configuration. Too deep or too large a one is refused with its document.
+ */
+void mapping_hash_payload(struct mapping_work *w)
+{
+    struct json_bson_in in = {
+        .root = w->tree, .notes = w->notes, .n_notes = w->n_notes, .skip_id = w->m->into_id};
+    bson_t *payload;
+    bool odd_names;
+
+    if (json_bson_build(&in, MAX_BYTES, &payload, &odd_names) != JSON_BSON_OK)
+        return;
+    w->hashed = canonical_hash(payload, w->hash);
+    bson_destroy(payload);
+}
+
+static void add_hash(struct mapping_work *w, bson_t *document)
+{
+    if (!w->hashed)
+        MUST(canonical_hash(document, w->hash));
+    MUST(bson_append_binary(document, w->m->conflict_field, -1, BSON_SUBTYPE_BINARY, w->hash,
+                            CANONICAL_HASH_BYTES));
+}
+
 static bool to_document(struct mapping_work *w, struct write_op *out)
 {
     struct json_bson_in in = {
         .root = w->tree, .notes = w->notes, .n_notes = w->n_notes, .skip_id = w->m->into_id};
     size_t used = (size_t)out->filter->len * (w->m->into_id ? 2 : 1);
     bool odd_names;
+
+    if (w->m->conflict_field != NULL) /* type, name, length, subtype */
+        used += strlen(w->m->conflict_field) + 7 + CANONICAL_HASH_BYTES;
 
     switch (
         json_bson_build(&in, used < MAX_BYTES ? MAX_BYTES - used : 0, &out->document, &odd_names)) {
@@ -255,8 +301,11 @@ static bool to_document(struct mapping_work *w, struct write_op *out)
     case JSON_BSON_OK:
         break;
     }
-    out->kind = odd_names ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT;
-    if (odd_names && w->m->into_id) /* an insert has no filter that brings _id */
+    if (w->m->conflict_field != NULL)
+        add_hash(w, out->document);
+    out->kind =
+        odd_names || w->m->route->write != WRITE_UPSERT ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT;
+    if (out->kind == WRITE_KIND_INSERT && w->m->into_id) /* it has no filter that brings _id */
         MUST(bson_concat(out->document, out->filter));
     return true;
 }
@@ -274,7 +323,7 @@ static bool build(struct mapping_work *w, struct write_op *out)
 {
     *out = (struct write_op){.filter = bson_new()};
     if (mapping_dedup_filter(w->m, w->r, out->filter, true) && mapping_shape(w) &&
-        id_is_usable(w) && to_document(w, out))
+        id_is_usable(w) && hash_has_place(w) && to_document(w, out))
         return true;
     write_op_clear(out);
     return false;
@@ -304,6 +353,18 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
 }
 
 /* --- back from a document --- */
+
+bool mapping_without_hash(const struct mapping *m, const bson_t *document, bson_t *rest)
+{
+    const char *field = m->route->dedup.conflict_field;
+    uint8_t hash[CANONICAL_HASH_BYTES];
+
+    if (field == NULL || !look_hash(document, field, hash))
+        return false;
+    bson_init(rest);
+    bson_copy_to_excluding_noinit(document, rest, field, NULL);
+    return true;
+}
 
 bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter)
 {

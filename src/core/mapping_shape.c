@@ -6,6 +6,7 @@
  *   exclude        these go
  *   rename         all are taken out, then all are put in: two may swap
  *   under          everything so far goes below one field
+ *                  (dedup.conflict: here the hash of the payload is made)
  *   set            constants and @sources
  *   source_fields  where the record came from
  *   dedup fields   parts of the dedup key that the document does not hold yet
@@ -140,12 +141,14 @@ static void settle_flags(struct mapping *m)
     bool moved = m->include.n > 0 || m->exclude.n > 0 || m->n_renames > 0 || m->under.n > 0;
 
     m->shaped = moved || m->n_sets > 0 || m->source_fields.n > 0;
+    m->adds = m->n_sets > 0 || m->source_fields.n > 0;
     for (size_t i = 0; i < m->n_parts && !m->into_id; i++) {
         struct mapping_part *part = &m->parts[i];
 
         part->in_place =
             !moved && part->pick.kind == PICK_VALUE && strcmp(part->text, part->place.text) == 0;
         m->shaped = m->shaped || !part->in_place;
+        m->adds = m->adds || !part->in_place;
     }
     m->max_notes =
         m->n_types + m->n_sets + m->n_parts + 2; /* 2: key and timestamp of source_fields */
@@ -442,6 +445,8 @@ bool mapping_shape(struct mapping_work *w)
         if (!put_new(w, &m->under, payload, "under"))
             return false;
     }
+    if (m->adds && m->conflict_field != NULL)
+        mapping_hash_payload(w);
     return set_all(w) &&
            (m->source_fields.n == 0 ||
             put_new(w, &m->source_fields, source_node(w), "source_fields")) &&

@@ -64,8 +64,9 @@ static const struct row rows[REASON_COUNT] = {
          "claim one value. The error names index and value; decide which is right, then produce it "
          "again"},
     [REASON_CONFLICT] = {"conflict",
-                         "a document with this dedup key is there with other content, "
-                         "and other content is to be refused (no version does that yet)"},
+                         "the document with this dedup key was made of another payload, and the "
+                         "route's dedup.conflict refuses that. Compare the two; the first one is "
+                         "stored"},
     [REASON_VALIDATION] =
         {"validation",
          "the collection's validator refuses the document (code 121). Fix producer or validator"},

@@ -28,6 +28,9 @@ static void make_route(struct run_metrics *m, struct route_metrics *r, const cha
     r->batch_seconds = metrics_histogram(m->registry, "idemsink_batch_seconds",
                                          "From the start of a bulk write to its judgement.",
                                          labels.data, batch_seconds, N_SECONDS);
+    r->conflicts = metrics_counter(m->registry, "idemsink_conflicts_total",
+                                   "Records whose dedup key is there with another payload.",
+                                   labels.data);
     for (size_t i = 0; i < PIPELINE_OUTCOMES; i++) {
         struct buf both = {0};
 

@@ -206,6 +206,18 @@ static bool judge_unknown(struct worker *w, struct verdict *v, struct record *r,
     return false;
 }
 
+/* A dead letter has its own line. */
+static void log_conflict(const struct record *r, const struct outcome *o)
+{
+    static struct log_limit limit;
+    int64_t held_back;
+
+    if (o->fate == FATE_DUPLICATE && log_limit_pass(&limit, 1000, &held_back))
+        log_warn("a duplicate has another payload than the stored document",
+                 LOG_TEXT("topic", r->topic), LOG_INT("partition", r->partition),
+                 LOG_INT("offset", r->offset), LOG_INT("like_this_not_logged", held_back));
+}
+
 static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
                         const struct outcome *outcomes)
 {
@@ -217,6 +229,10 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
         const struct outcome *o = &outcomes[i];
 
         v->answered = v->answered || (o->fate != FATE_LATER && o->fate != FATE_UNKNOWN);
+        if (o->conflict) {
+            metric_add(w->shared->metrics->routes[route].conflicts, 1);
+            log_conflict(r, o);
+        }
         if (o->fate == FATE_INSERTED) {
             add_done(w, r, PIPELINE_INSERTED);
         } else if (o->fate == FATE_DUPLICATE) {

@@ -5,6 +5,7 @@
  *
  * Options: dedup SOURCE..., fields PATH..., into_id, order SOURCE, tombstone_dlq, types PATH NAME,
  * include PATH..., exclude PATH..., rename FROM TO, set PATH TEXT, under PATH, source_fields PATH,
+ * write MODE, conflict FIELD,
  * and for invalidations pubsub CHANNEL PAYLOAD, unlink KEY, monsqlize FLAVOR (then key TEMPLATE,
  * patterns, bookmarks, echo_safe), inserted.
  */
@@ -108,7 +109,12 @@ static inline void fixture_option(struct config_route *r, char *line)
         r->dedup.into_id = true;
     else if (strcmp(option, "order") == 0)
         fixture_replace(&r->order_by, words);
-    else if (strcmp(option, "tombstone_dlq") == 0)
+    else if (strcmp(option, "write") == 0)
+        r->write = strcmp(words, "auto") == 0 ? WRITE_AUTO : WRITE_INSERT;
+    else if (strcmp(option, "conflict") == 0) {
+        r->dedup.conflict = CONFLICT_COUNT;
+        fixture_replace(&r->dedup.conflict_field, words);
+    } else if (strcmp(option, "tombstone_dlq") == 0)
         r->tombstone = TOMBSTONE_DEAD_LETTER;
     else if (strcmp(option, "types") == 0)
         fixture_pair(&r->types, words);
@@ -174,6 +180,7 @@ static inline void fixture_route_free(struct config_route *r)
     mem_free(r->order_by);
     mem_free(r->under);
     mem_free(r->source_fields);
+    mem_free(r->dedup.conflict_field);
     fixture_list_free(&r->dedup.key);
     fixture_list_free(&r->dedup.fields);
     fixture_list_free(&r->include);
