@@ -22,7 +22,8 @@
  *   this an UNLINK may be sent before the end of its window, and UNLINKs that
  *   are due go first. (An UNLINK that the server refuses doesn't hold back the
  *   PUBLISH for ever.)
- * - At most max_targets, plus one per rule, plus those that somebody waits for.
+ * - At most max_targets and max_bytes (and the one that passes it), plus one per rule, plus those
+ *   that somebody waits for.
  *   At the cap first what rests is forgotten, then the PUBLISHes of a rule
  *   collapse into its `collapsed` form, then what nobody waits for is dropped.
  * - A waiter is released by sends that started after its add.
@@ -57,7 +58,7 @@ struct coalesce_waiter {
 
 /* A rule's number is its index. max_set: most targets of one coalesce_due(). */
 struct coalesce *coalesce_new(const struct coalesce_rule *rules, size_t n_rules, size_t max_targets,
-                              size_t max_set);
+                              size_t max_bytes, size_t max_set);
 void coalesce_free(struct coalesce *c); /* NULL is fine. All waiters must have been abandoned */
 
 /*

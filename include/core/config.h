@@ -107,6 +107,7 @@ struct config {
         char *uri; /* "" when there is no Redis; secret */
         int64_t timeout_ms;
         int64_t max_pending;            /* invalidation targets kept while Redis is away */
+        int64_t max_pending_bytes;      /* and what they take */
         int64_t before_commit_limit_ms; /* 0: without limit */
         char *instance_id; /* monsqlize; "" : INSTANCE_ID, POD_NAME, HOSTNAME, else made up */
     } redis;

@@ -20,7 +20,8 @@
  * half (half / assigned partitions). So a stuck partition never stops the
  * others, and a single busy one has at least half of everything. When shares
  * shrink, because partitions are added to a full process, the sum still stays
- * within the budget, but for one record of each partition. The same rule
+ * within the budget, but for one record of each partition, and those only up to
+ * one and a half budgets. The same rule
  * bounds, at PIPELINE_WINDOW_FACTOR times max_records, the records between
  * watermarks and positions: behind one stuck record others settle, leave the
  * budget and still have to be remembered (and repeated after a crash).

@@ -58,7 +58,8 @@ enum { HEAP_UNLINK, HEAP_PUBLISH, HEAP_REST, HEAPS };
 
 struct coalesce {
     struct rule *rules;
-    size_t n_rules, max_targets, max_set;
+    size_t n_rules, max_targets, max_bytes, max_set;
+    size_t bytes; /* of all targets */
     struct target *table;
     struct heap heaps[HEAPS];
     struct target **sending;
@@ -237,6 +238,7 @@ static struct target *target_new(struct coalesce *c, const struct invalidation *
         rule->targets->rule_prev = t;
     rule->targets = t;
     HASH_ADD_KEYPTR_BYHASHVALUE(hh, c->table, t->key, t->key_len, c->hash, t);
+    c->bytes += sizeof *t + t->key_len;
     return t;
 }
 
@@ -251,6 +253,7 @@ static void target_free(struct coalesce *c, struct target *t)
         t->rule_next->rule_prev = t->rule_prev;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): uthash, and t is in the table */
     HASH_DELETE(hh, c->table, t);
+    c->bytes -= sizeof *t + t->key_len;
     mem_free(t);
 }
 
@@ -320,15 +323,29 @@ static bool forget_resting(struct coalesce *c)
     return true;
 }
 
+static bool above_cap(const struct coalesce *c)
+{
+    return HASH_CNT(hh, c->table) > c->max_targets || c->bytes > c->max_bytes;
+}
+
+/* For one more; forgets what rests to make it. */
+static bool has_room(struct coalesce *c)
+{
+    while (HASH_CNT(hh, c->table) >= c->max_targets || c->bytes >= c->max_bytes)
+        if (!forget_resting(c))
+            return false;
+    return true;
+}
+
 /* Above the cap, where only those may be that somebody waits for: makes room, at the cost of
  * t (PENDING or SENDING, may be NULL) if it must be. */
 static void shed(struct coalesce *c, struct target *t)
 {
-    while (HASH_CNT(hh, c->table) > c->max_targets)
+    while (above_cap(c))
         if (!forget_resting(c))
             break;
-    if (HASH_CNT(hh, c->table) <= c->max_targets || !t || t->state != TARGET_PENDING ||
-        t->collapsed || !link_empty(&t->waiting))
+    if (!above_cap(c) || !t || t->state != TARGET_PENDING || t->collapsed ||
+        !link_empty(&t->waiting))
         return;
     rule_of(c, t->message.rule)->counts.dropped++;
     heap_remove(heap_of(c, t), t);
@@ -388,7 +405,7 @@ static struct target *place(struct coalesce *c, const struct invalidation *i, bo
     struct rule *rule = rule_of(c, i->rule);
     struct target *t = target_find(c, i);
 
-    if (!t && HASH_CNT(hh, c->table) >= c->max_targets && !forget_resting(c)) {
+    if (!t && !has_room(c)) {
         if (i->kind == INVALIDATION_PUBLISH && rule->collapsed.name) {
             rule->counts.collapsed++;
             return collapse(c, rule, now_ms);
@@ -408,11 +425,11 @@ static struct target *place(struct coalesce *c, const struct invalidation *i, bo
 /* --- the calls --- */
 
 struct coalesce *coalesce_new(const struct coalesce_rule *rules, size_t n_rules, size_t max_targets,
-                              size_t max_set)
+                              size_t max_bytes, size_t max_set)
 {
     struct coalesce *c = mem_new(sizeof *c);
 
-    MUST(max_targets > 0 && max_set > 0);
+    MUST(max_targets > 0 && max_bytes > 0 && max_set > 0);
     c->rules = mem_array(n_rules ? n_rules : 1, sizeof *c->rules);
     c->n_rules = n_rules;
     for (size_t i = 0; i < n_rules; i++) {
@@ -427,6 +444,7 @@ struct coalesce *coalesce_new(const struct coalesce_rule *rules, size_t n_rules,
         }
     }
     c->max_targets = max_targets;
+    c->max_bytes = max_bytes;
     c->max_set = max_set;
     c->seed = (uint64_t)(uintptr_t)c;
     c->sending = mem_array(max_set, sizeof(struct target *));

@@ -53,6 +53,8 @@ const struct config_key config_keys[] = {
      "How long connecting and one answer may take."},
     {"redis.max_pending", CONFIG_INT, MAIN(redis.max_pending), "100000", 1, 10000000, NULL, 0,
      "Different invalidations that are kept while Redis is away."},
+    {"redis.max_pending_bytes", CONFIG_BYTES, MAIN(redis.max_pending_bytes), "64MiB", 64 * KIB, 1024 * GIB, NULL, 0,
+     "Most bytes that they take; what comes first holds."},
     {"redis.before_commit_limit", CONFIG_DURATION, MAIN(redis.before_commit_limit_ms), "0s", 0, 24 * HOUR, NULL, 0,
      "How long a record may wait for Redis before its offset is committed without the invalidation; 0s: without limit."},
     {"redis.instance_id", CONFIG_STRING, MAIN(redis.instance_id), "", 0, 0, NULL, 0,

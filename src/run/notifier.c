@@ -408,7 +408,8 @@ static void make_rules(struct notifier *n, const struct config *c, struct mappin
             make_rule_metrics(n, m, c->routes[i].name, v->index);
         }
     }
-    n->set = coalesce_new(rules, n->n_rules, (size_t)c->redis.max_pending, SET_MAX);
+    n->set = coalesce_new(rules, n->n_rules, (size_t)c->redis.max_pending,
+                          (size_t)c->redis.max_pending_bytes, SET_MAX);
     for (size_t i = 0; i < n->n_rules; i++)
         invalidation_clear(&collapsed[i]);
     mem_free(collapsed);

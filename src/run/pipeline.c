@@ -153,8 +153,8 @@ static void sleep_locked(struct pipeline *p, int64_t until_ms)
 /*
  * May a slot that holds own go on, when used is held in all? Yes below a half of the limit, or
  * below its share of the other half; of both only that many quarters count. Above the limit never,
- * but for one record of a slot that has none: shares shrink when partitions are added, and what was
- * taken under larger ones does not go away.
+ * but for one record of a slot that has none, up to one and a half times the limit: shares shrink
+ * when partitions are added, and what was taken under larger ones does not go away.
  */
 static bool fits(size_t limit, size_t used, size_t own, size_t shares, size_t quarters)
 {
@@ -163,7 +163,7 @@ static bool fits(size_t limit, size_t used, size_t own, size_t shares, size_t qu
 
     half = half / 4 * quarters + half % 4 * quarters / 4;
     share = share / 4 * quarters + share % 4 * quarters / 4;
-    return own == 0 || ((used < half || own < share) && used < limit);
+    return (own == 0 && used / 3 * 2 < limit) || ((used < half || own < share) && used < limit);
 }
 
 static bool has_room_locked(const struct pipeline *p, uint32_t slot, size_t quarters)

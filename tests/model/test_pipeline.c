@@ -381,6 +381,24 @@ static void the_budget_holds_when_shares_shrink(void **state)
     pipeline_free(p);
 }
 
+/* Large records: the first one of each partition is not let in for ever. */
+static void one_of_each_is_bounded_too(void **state)
+{
+    struct pipeline_limits limits = {
+        .max_records = 1000, .max_bytes = 4 * sizeof(struct record), .routes = 1, .run_max = 1};
+    struct pipeline *p = pipeline_new(&limits);
+    size_t let_in = 0;
+
+    (void)state;
+    for (uint32_t slot = 0; slot < 20; slot++)
+        pipeline_assign(p, slot, 0);
+    for (uint32_t slot = 0; slot < 20; slot++)
+        let_in += fill(p, slot, 0);
+    assert_int_equal(let_in, 6);
+    empty(p);
+    pipeline_free(p);
+}
+
 static void bytes_are_budgeted_too(void **state)
 {
     struct pipeline_limits limits = {
@@ -701,6 +719,7 @@ int main(void)
         cmocka_unit_test(a_drain_ends_when_the_last_one_is_settled),
         cmocka_unit_test(the_budget_is_half_common_half_shared),
         cmocka_unit_test(the_budget_holds_when_shares_shrink),
+        cmocka_unit_test(one_of_each_is_bounded_too),
         cmocka_unit_test(bytes_are_budgeted_too),
         cmocka_unit_test(what_settles_behind_a_stuck_record_is_bounded),
         cmocka_unit_test(the_intake_is_woken_once_and_in_good_time),

@@ -83,7 +83,7 @@ static const char *sent(struct coalesce *c, int64_t now_ms)
 
 static void first_is_sent_at_once_and_the_rest_at_the_end(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
 
     (void)state;
     assert_int_equal(coalesce_next_due(c), INT64_MAX);
@@ -106,7 +106,7 @@ static void first_is_sent_at_once_and_the_rest_at_the_end(void **state)
 
 static void targets_differ_by_kind_name_body_and_rule(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
     struct invalidation_list l = {0};
     const struct invalidation *const *out;
     bool ok[SET] = {true, true, true, true, true};
@@ -130,7 +130,7 @@ static void targets_differ_by_kind_name_body_and_rule(void **state)
 
 static void repeats_once_and_a_newer_send_replaces_it(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
 
     (void)state;
     add(c, INVALIDATION_PUBLISH, RULE_WAITS, "a", NULL, 0);
@@ -150,7 +150,7 @@ static void repeats_once_and_a_newer_send_replaces_it(void **state)
 
 static void repetition_delays_nobody(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
     struct coalesce_waiter w = {0}, *released;
     const struct invalidation *const *out;
     bool ok[SET] = {true};
@@ -171,7 +171,7 @@ static void repetition_delays_nobody(void **state)
 
 static void waiter_needs_a_send_that_started_after_it(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
     struct coalesce_waiter w1 = {0}, w2 = {0}, w3 = {0}, *released;
     const struct invalidation *const *out;
     bool ok[SET] = {true};
@@ -202,7 +202,7 @@ static void waiter_needs_a_send_that_started_after_it(void **state)
 
 static void unlink_goes_before_the_publish_it_was_added_with(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
 
     (void)state;
     add_pair(c, RULE_PLAIN, "key", "channel 1", 0);
@@ -221,7 +221,7 @@ static void unlink_goes_before_the_publish_it_was_added_with(void **state)
 
 static void unlink_keeps_its_place_after_a_failure(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
     const struct invalidation *const *out;
     bool ok[SET] = {false};
 
@@ -236,7 +236,7 @@ static void unlink_keeps_its_place_after_a_failure(void **state)
 
 static void at_the_cap_keys_collapse(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 3, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 3, SIZE_MAX, SET);
     struct coalesce_counts counts;
 
     (void)state;
@@ -252,9 +252,34 @@ static void at_the_cap_keys_collapse(void **state)
     coalesce_free(c);
 }
 
+/* The cap in bytes is one like that in targets: what rests is forgotten first, then what comes is
+ * dropped. */
+static void bytes_are_capped_too(void **state)
+{
+    struct coalesce *c = coalesce_new(rules, RULES, 100, 4000, SET);
+    char name[1500];
+
+    (void)state;
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    name[0] = 'a';
+    add(c, INVALIDATION_PUBLISH, RULE_PLAIN, name, NULL, 0);
+    (void)sent(c, 0); /* rests until its window ends */
+    for (name[0] = 'b'; name[0] <= 'g'; name[0]++)
+        add(c, INVALIDATION_PUBLISH, RULE_PLAIN, name, NULL, 1);
+    assert_int_equal(coalesce_targets(c), 3);
+    assert_int_equal(coalesce_counts(c, RULE_PLAIN).dropped, 3);
+    for (int64_t now = 1; now < 10000; now += 500)
+        (void)sent(c, now);
+    assert_int_equal(coalesce_counts(c, RULE_PLAIN).sent, 4);
+    add(c, INVALIDATION_PUBLISH, RULE_PLAIN, name, NULL, 10000); /* there is room again */
+    assert_int_equal(coalesce_counts(c, RULE_PLAIN).dropped, 3);
+    coalesce_free(c);
+}
+
 static void collapsing_keeps_unlinks_in_front(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 3, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 3, SIZE_MAX, SET);
 
     (void)state;
     add_pair(c, RULE_COLLAPSES, "key", "a", 0);
@@ -269,7 +294,7 @@ static void collapsing_keeps_unlinks_in_front(void **state)
 
 static void at_the_cap_what_nobody_waits_for_is_dropped(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 2, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 2, SIZE_MAX, SET);
     struct coalesce_waiter w = {0}, w2 = {0};
 
     (void)state;
@@ -296,7 +321,7 @@ static void at_the_cap_what_nobody_waits_for_is_dropped(void **state)
 
 static void drain_sends_what_is_pending_and_repeats_nothing(void **state)
 {
-    struct coalesce *c = coalesce_new(rules, RULES, 100, SET);
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
     const struct invalidation *const *out;
     bool ok[SET] = {true};
 
@@ -531,7 +556,7 @@ static void model_run(struct dice *dice, size_t cap)
     struct model m = {.dice = dice_split(dice), .cap = cap};
     uint64_t lost = 0, dropped = 0;
 
-    m.c = coalesce_new(rules, RULES, cap, SET);
+    m.c = coalesce_new(rules, RULES, cap, dice_permille(dice, 500) ? cap * 150 : SIZE_MAX, SET);
     m.adds = mem_array(ADDS, sizeof *m.adds);
     unsigned fail = (unsigned)dice_below(dice, 400), more = (unsigned)dice_below(dice, 500);
     size_t adds = 50 + dice_below(dice, 300);
@@ -592,6 +617,7 @@ int main(void)
         cmocka_unit_test(unlink_goes_before_the_publish_it_was_added_with),
         cmocka_unit_test(unlink_keeps_its_place_after_a_failure),
         cmocka_unit_test(at_the_cap_keys_collapse),
+        cmocka_unit_test(bytes_are_capped_too),
         cmocka_unit_test(collapsing_keeps_unlinks_in_front),
         cmocka_unit_test(at_the_cap_what_nobody_waits_for_is_dropped),
         cmocka_unit_test(drain_sends_what_is_pending_and_repeats_nothing),
