@@ -34,10 +34,19 @@ struct args {
     const char *topic, *key;       /* explain */
     const char *headers[ARGS_MAX]; /* explain: NAME=VALUE */
     size_t n_headers;
-    bool null;          /* explain: no value */
-    const char *offset; /* explain: topic:partition:offset */
-    const char *memory; /* verify: most memory for its table */
-    bool allow_extra;   /* verify: documents nobody asked for are no fault */
+    bool null;                    /* explain: no value */
+    const char *offset;           /* explain: topic:partition:offset */
+    const char *memory;           /* verify: most memory for its table */
+    bool allow_extra;             /* verify: documents nobody asked for are no fault */
+    const char *sample, *list;    /* verify */
+    const char *places[ARGS_MAX]; /* dlq: PARTITION:OFFSET in the dead-letter topic */
+    size_t n_places;
+    const char *reasons[ARGS_MAX]; /* dlq */
+    size_t n_reasons;
+    const char *since, *until; /* dlq, verify: RFC 3339, or so long ago */
+    const char *last;          /* dlq list: how many */
+    const char *patience;      /* dlq replay */
+    bool all, raw, dry_run;    /* dlq */
 };
 
 /* Reads and checks the configuration; says what is wrong on stderr and returns NULL. */
@@ -58,5 +67,8 @@ enum exit_code cmd_check(const struct args *args);
 enum exit_code cmd_init(const struct args *args);
 enum exit_code cmd_explain(const struct args *args);
 enum exit_code cmd_verify(const struct args *args);
+enum exit_code cmd_dlq_list(const struct args *args);
+enum exit_code cmd_dlq_show(const struct args *args);
+enum exit_code cmd_dlq_replay(const struct args *args);
 
 #endif

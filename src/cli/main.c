@@ -41,11 +41,38 @@ static const struct option options[] = {
     {"--dead-letters", NULL, "list each dead letter", OPTION_FLAG, FIELD(dead_letters), 0},
     {"--allow-extra", NULL, "documents that no record asks for are no fault", OPTION_FLAG,
      FIELD(allow_extra), 0},
-    {"--memory", "SIZE", "most memory for the table of dedup keys (default 2GiB)", OPTION_TEXT,
-     FIELD(memory), 0},
+    {"--memory", "SIZE", "most memory for the process (default 2GiB)", OPTION_TEXT, FIELD(memory),
+     0},
+    {"--sample", "PART", "only so many of the dedup keys: 5%, or 1/20 (the first of 20), 2/20 ...",
+     OPTION_TEXT, FIELD(sample), 0},
+    {"--since", "TIME", "only records from then on: RFC 3339, a date, or 90m 36h 7d ago",
+     OPTION_TEXT, FIELD(since), 0},
+    {"--list", "N", "list so many faults (default 10, with --json 1000)", OPTION_TEXT, FIELD(list),
+     0},
     {"--json", NULL, "print the result as JSON", OPTION_FLAG, FIELD(json), 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
+
+/* Of the commands `dlq ...`, before those above. */
+static const struct option dlq_options[] = {
+    {"--offset", "P:O", "the dead letter at partition:offset of the topic; replay: may be repeated",
+     OPTION_LIST, FIELD(places), FIELD(n_places)},
+    {"--reason", "R", "only those with this reason; may be repeated", OPTION_LIST, FIELD(reasons),
+     FIELD(n_reasons)},
+    {"--topic", "T", "only those of records of this topic", OPTION_TEXT, FIELD(topic), 0},
+    {"--since", "TIME", "only those given up then or later: RFC 3339, or 15m 2h 7d ago",
+     OPTION_TEXT, FIELD(since), 0},
+    {"--until", "TIME", "only those given up then or earlier", OPTION_TEXT, FIELD(until), 0},
+    {"--last", "N", "only the newest N", OPTION_TEXT, FIELD(last), 0},
+    {"--all", NULL, "also those that a newer one of the same record stands for", OPTION_FLAG,
+     FIELD(all), 0},
+    {"--connect", NULL, "also ask MongoDB what is there already", OPTION_FLAG, FIELD(connect), 0},
+    {"--raw", NULL, "print the bytes of the value and nothing else", OPTION_FLAG, FIELD(raw), 0},
+    {"--patience", "TIME", "give up when nothing is acknowledged for so long (default 30s)",
+     OPTION_TEXT, FIELD(patience), 0},
+    {"--dry-run", NULL, "say what would be done and do nothing", OPTION_FLAG, FIELD(dry_run), 0},
+};
+enum { N_DLQ_OPTIONS = sizeof dlq_options / sizeof dlq_options[0] };
 
 struct command {
     const char *name, *help;
@@ -63,7 +90,15 @@ static const struct command commands[] = {
     {"explain", "show what would happen to a payload from stdin or a record of Kafka, or why not",
      cmd_explain, " -c --set --topic --key --header --null --offset --connect --json "},
     {"verify", "compare the topics with the collections; exit 0 only when the books balance",
-     cmd_verify, " -c --set --dead-letters --allow-extra --memory --json "},
+     cmd_verify, " -c --set --dead-letters --allow-extra --memory --sample --since --list --json "},
+    {"dlq list", "list the dead letters, newest last", cmd_dlq_list,
+     " -c --set --reason --topic --since --until --last --all --connect --json "},
+    {"dlq show", "show one dead letter, and what would become of its record now", cmd_dlq_show,
+     " -c --set --offset --connect --raw --json "},
+    {"dlq replay", "send dead letters through their route again: all of this group, or some",
+     cmd_dlq_replay,
+     " -c --set --offset --reason --topic --since --until --patience "
+     "--dry-run --json "},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -73,7 +108,7 @@ static void help(FILE *to)
           "COMMAND -c FILE [option]...\n\n",
           to);
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].help);
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
     fputs("\n  idemsink COMMAND --help    the options of a command\n  idemsink --version         "
           "versions of the "
           "program and of the libraries it runs with\n",
@@ -93,18 +128,39 @@ static bool has_option(const struct command *c, const char *name)
     return false;
 }
 
+static bool is_dlq(const struct command *c)
+{
+    return strncmp(c->name, "dlq ", 4) == 0;
+}
+
+static const struct option *find_option(const struct command *c, const char *name)
+{
+    for (size_t i = 0; is_dlq(c) && i < N_DLQ_OPTIONS; i++)
+        if (strcmp(dlq_options[i].name, name) == 0 && has_option(c, name))
+            return &dlq_options[i];
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (strcmp(options[i].name, name) == 0 && has_option(c, name))
+            return &options[i];
+    return NULL;
+}
+
+static void option_help(const struct command *c, const struct option *o)
+{
+    char left[40];
+
+    if (find_option(c, o->name) != o)
+        return;
+    (void)snprintf(left, sizeof left, "%s %s", o->name, o->value ? o->value : "");
+    printf("  %-18s %s\n", left, o->help);
+}
+
 static void command_help(const struct command *c)
 {
     printf("idemsink %s: %s\n\n", c->name, c->help);
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        char left[40];
-
-        if (!has_option(c, options[i].name))
-            continue;
-        (void)snprintf(left, sizeof left, "%s %s", options[i].name,
-                       options[i].value ? options[i].value : "");
-        printf("  %-18s %s\n", left, options[i].help);
-    }
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        option_help(c, &options[i]);
+    for (size_t i = 0; i < N_DLQ_OPTIONS; i++)
+        option_help(c, &dlq_options[i]);
 }
 
 static void version(void)
@@ -138,14 +194,6 @@ static bool store(struct args *args, const struct option *o, const char *value)
     return true;
 }
 
-static const struct option *find_option(const struct command *c, const char *name)
-{
-    for (size_t i = 0; i < N_OPTIONS; i++)
-        if (strcmp(options[i].name, name) == 0 && has_option(c, name))
-            return &options[i];
-    return NULL;
-}
-
 static enum exit_code run_command(const struct command *c, int argc, char **argv)
 {
     struct args args = {0};
@@ -168,8 +216,32 @@ static enum exit_code run_command(const struct command *c, int argc, char **argv
     return c->run(&args);
 }
 
+/* Its name is one word, or two. */
+static bool is_called(const struct command *c, int argc, char **argv, int *words)
+{
+    size_t first = strcspn(c->name, " ");
+
+    *words = c->name[first] == '\0' ? 1 : 2;
+    return argc > *words && strlen(argv[1]) == first && strncmp(argv[1], c->name, first) == 0 &&
+           (*words == 1 || strcmp(argv[2], c->name + first + 1) == 0);
+}
+
+static enum exit_code dlq_help(int argc, char **argv)
+{
+    bool asked = argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
+
+    if (argc > 2 && !asked)
+        return usage("dlq list, dlq show or dlq replay, and not", argv[2]);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (is_dlq(&commands[i]))
+            fprintf(asked ? stdout : stderr, "  %-10s %s\n", commands[i].name, commands[i].help);
+    return asked ? EXIT_FINE : EXIT_BAD_USAGE;
+}
+
 int main(int argc, char **argv)
 {
+    int words;
+
     if (argc < 2) {
         help(stderr);
         return EXIT_BAD_USAGE;
@@ -183,7 +255,9 @@ int main(int argc, char **argv)
         return EXIT_FINE;
     }
     for (size_t i = 0; i < N_COMMANDS; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return (int)run_command(&commands[i], argc - 2, argv + 2);
+        if (is_called(&commands[i], argc, argv, &words))
+            return (int)run_command(&commands[i], argc - 1 - words, argv + 1 + words);
+    if (strcmp(argv[1], "dlq") == 0)
+        return (int)dlq_help(argc, argv);
     return (int)usage("unknown command", argv[1]);
 }

@@ -190,14 +190,18 @@ static rd_kafka_headers_t *headers_of(const struct kafka_deadletter *d, const st
     add_text(list, "time", now, strlen(now));
     add_text(list, "group", d->config->kafka.group, strlen(d->config->kafka.group));
     add_text(list, "version", IDEMSINK_VERSION, strlen(IDEMSINK_VERSION));
+    /* Always: a topic that puts in its own (LogAppendTime) keeps no other, and `dlq replay` needs
+     * it. */
+    if (r->timestamp_type == RECORD_TIMESTAMP_NONE)
+        add_text(list, "timestamp", "none", 4);
+    else
+        add_number(list, "timestamp", r->timestamp_ms);
     if (shape->strip >= WITHOUT_VALUE)
         add_dropped(list, "value", r->value.len);
     if (shape->strip >= BARE) {
         add_dropped(list, "headers", theirs);
         add_dropped(list, "key", r->key.len);
     }
-    if (shape->without_time || !time_can_be_sent(r))
-        add_number(list, "timestamp", r->timestamp_ms);
     return list;
 }
 

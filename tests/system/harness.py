@@ -228,7 +228,7 @@ class Setup:
         return worker
 
     def command(self, name, *options, stdin=None, seconds=60):
-        return subprocess.run([BINARY, name, "-c", self.file(), *options], input=stdin, capture_output=True, timeout=seconds)
+        return subprocess.run([BINARY, *name.split(), "-c", self.file(), *options], input=stdin, capture_output=True, timeout=seconds)
 
     def verify(self, *options):
         """The books of `idemsink verify --json`, with the exit status as "status"."""

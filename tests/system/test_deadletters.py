@@ -11,20 +11,20 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from harness import Setup, wait_until
 
 NOW_MS = int(time.time() * 1000)
-OURS = ["reason", "error", "topic", "partition", "offset", "attempts", "time", "group", "version"]
+OURS = ["reason", "error", "topic", "partition", "offset", "attempts", "time", "group", "version", "timestamp"]
 
 
 def good(number, **more):
     return {"eventId": f"good {number}", "n": number, **more}
 
 
-def produce_raw(stack, topic, records, **settings):
+def produce_raw(stack, topic, records, partition=0, **settings):
     """records: (key, value, headers, timestamp in ms)."""
     failed = []
     producer = Producer({"bootstrap.servers": stack.brokers, "linger.ms": 5, **settings})
     producer.list_topics(topic, timeout=10)
     for key, value, headers, timestamp in records:
-        producer.produce(topic, value, key, partition=0, headers=headers, timestamp=timestamp,
+        producer.produce(topic, value, key, partition=partition, headers=headers, timestamp=timestamp,
                          on_delivery=lambda error, _: failed.append(error) if error else None)
     assert producer.flush(30) == 0 and not failed, failed
 
@@ -99,6 +99,7 @@ def test_headers_of_ours(faithful):
         about = ours(message)
         assert list(about) == OURS
         assert (about["topic"], about["partition"], about["offset"]) == (topic, "0", str(offset))
+        assert about["timestamp"] == str(RECORDS[offset][3])
         assert (about["attempts"], about["group"], about["version"]) == ("0", setup.group, version)
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", about["time"])
         assert about["error"] and "ключ" not in about["error"] and "binary" not in about["error"]
@@ -334,7 +335,7 @@ def test_too_large_for_the_topic(stack, make):
         assert (dead[i].key(), dead[i].value(), theirs(dead[i])) == (None, None, [])
     assert ours(dead[2])["headers"] == "dropped: too large, 5002 bytes"
     assert ours(dead[3])["key"] == "dropped: too large, 5000 bytes"
-    assert all(list(ours(message))[:9] == OURS for message in dead.values())
+    assert all(list(ours(message))[:10] == OURS for message in dead.values())
     assert len(worker.saw("dead letter sent incomplete")) == 3
     assert setup.verify()["status"] == 0
 
@@ -348,7 +349,7 @@ def test_time_that_the_topic_refuses(stack, make):
     dead = {place[2]: message for place, message in dead_by_offset(stack, setup).items()}
     assert (dead[0].key(), dead[0].value(), theirs(dead[0])) == (b"k", b"{", [("h", b"v")])
     assert ours(dead[0])["timestamp"] == str(future) and abs(dead[0].timestamp()[1] - NOW_MS) < 3600 * 1000
-    assert dead[1].timestamp()[1] == NOW_MS and "timestamp" not in ours(dead[1])
+    assert dead[1].timestamp()[1] == NOW_MS and ours(dead[1])["timestamp"] == str(NOW_MS)
 
 
 def test_compacted_topic_holds_what_has_no_key(stack, make):

@@ -1,0 +1,254 @@
+/*
+ * `idemsink dlq list`: the dead letters, newest last.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/dlq.h"
+#include "io/mongo.h"
+
+struct row {
+    int64_t time_ms;
+    struct dlq_place place;
+    char *text;
+};
+
+struct list {
+    struct dlq dlq;
+    struct row *rows;
+    size_t n, cap, last; /* last: that many of the newest are shown */
+    uint64_t counts[DLQ_STATES];
+    uint64_t trimmed;
+    struct mapping **mappings; /* --connect */
+    struct mongo *mongo;
+};
+
+static int by_time(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+
+    if (a->time_ms != b->time_ms)
+        return a->time_ms < b->time_ms ? -1 : 1;
+    if (a->place.partition != b->place.partition)
+        return a->place.partition < b->place.partition ? -1 : 1;
+    return (a->place.offset > b->place.offset) - (a->place.offset < b->place.offset);
+}
+
+/* Only the newest stay. */
+static void trim(struct list *list)
+{
+    size_t gone = list->n > list->last ? list->n - list->last : 0;
+
+    qsort(list->rows, list->n, sizeof *list->rows, by_time);
+    for (size_t i = 0; i < gone; i++)
+        mem_free(list->rows[i].text);
+    for (size_t i = 0; i < list->n - gone; i++)
+        list->rows[i] = list->rows[i + gone];
+    list->n -= gone;
+    list->trimmed += gone;
+}
+
+static void add_row(struct list *list, const struct record *r, const struct letter *l, char *text)
+{
+    if (list->n == list->cap) {
+        if (list->last <= list->cap / 2)
+            trim(list);
+        if (list->n > list->cap / 2 || list->cap == 0) {
+            list->cap = list->cap ? 2 * list->cap : 64;
+            list->rows = mem_grow(list->rows, list->cap, sizeof *list->rows);
+        }
+    }
+    list->rows[list->n++] = (struct row){.time_ms = dlq_time_ms(r, l),
+                                         .place = {.partition = r->partition, .offset = r->offset},
+                                         .text = text};
+}
+
+/* --- what is there now --- */
+
+/* NULL with *e: MongoDB can't be asked. The rest is for good. */
+static const char *now(struct list *list, const struct record *r, const struct letter *l,
+                       struct err *e)
+{
+    const char *topic = NULL, *text = "refused";
+    int route = dlq_route(&list->dlq, l, &topic);
+    struct record *again = letter_restore(r, l, topic);
+    struct write_op op = {0};
+    bson_t *found = NULL;
+
+    mapping_order(list->mappings[route], again);
+    switch (mapping_build(list->mappings[route], again, &op)) {
+    case MAPPING_WRITE:
+        if (!mongo_find(list->mongo, &list->dlq.config->routes[route], op.filter, &found, e))
+            text = NULL;
+        else
+            text = found != NULL ? "stored" : "missing";
+        break;
+    case MAPPING_SKIP:
+        text = "skipped";
+        break;
+    case MAPPING_REJECTED:
+        break;
+    }
+    if (found != NULL)
+        bson_destroy(found);
+    write_op_clear(&op);
+    record_free(again);
+    return text;
+}
+
+/* --- a row --- */
+
+static char *table_row(const struct list *list, const struct record *r, const struct letter *l,
+                       enum dlq_state state, const char *there)
+{
+    struct buf place = {0}, origin = {0}, out = {0};
+    char at[32] = "-";
+
+    buf_printf(&place, "%d:%" PRId64, (int)r->partition, r->offset);
+    dlq_add_origin(&origin, l);
+    if (dlq_time_ms(r, l) >= 0)
+        clock_format(dlq_time_ms(r, l), at);
+    buf_printf(&out, "%-11s %-24s ", buf_text(&place), at);
+    if (l->kind == LETTER_OURS) {
+        struct buf reason = {0};
+
+        dlq_add_text(&reason, l->reason);
+        buf_printf(&out, "%-16s %-24s %8" PRIu32 "  ", buf_text(&reason), buf_text(&origin),
+                   l->attempts);
+        buf_clear(&reason);
+    } else {
+        buf_printf(&out, "%-16s %-24s %8s  ", "-", buf_text(&origin), "-");
+    }
+    if (list->mongo != NULL)
+        buf_printf(&out, "%-8s ", there != NULL ? there : "-");
+    if (state != DLQ_OPEN)
+        buf_printf(&out, "(%s) ", dlq_state_name(state));
+    dlq_add_text(&out, l->kind == LETTER_BROKEN ? slice_text(l->fault) : l->error);
+    buf_clear(&place);
+    buf_clear(&origin);
+    return out.data;
+}
+
+static char *json_row(const struct record *r, const struct letter *l, enum dlq_state state,
+                      const char *there)
+{
+    struct buf out = {0};
+
+    buf_add_char(&out, '{');
+    dlq_add_members(&out, r, l, state);
+    if (there != NULL)
+        buf_printf(&out, ",\"now\":\"%s\"", there);
+    buf_add_char(&out, '}');
+    return out.data;
+}
+
+static bool list_one(void *ctx, const struct record *r, const struct letter *l, struct err *e)
+{
+    struct list *list = ctx;
+    const char *there = NULL;
+    enum dlq_state state;
+
+    if (!dlq_wanted(&list->dlq, r, l))
+        return true;
+    state = dlq_state(&list->dlq, r, l);
+    list->counts[state]++;
+    if (state == DLQ_OLDER && !list->dlq.args->all)
+        return true;
+    if (list->mongo != NULL && (state == DLQ_OPEN || state == DLQ_OLDER) && letter_is_whole(l)) {
+        there = now(list, r, l, e);
+        if (there == NULL)
+            return false;
+    }
+    add_row(list, r, l,
+            list->dlq.args->json ? json_row(r, l, state, there)
+                                 : table_row(list, r, l, state, there));
+    return true;
+}
+
+/* --- all of it --- */
+
+static void print_counts(const struct list *list)
+{
+    const char *between = "";
+
+    for (int i = 0; i < DLQ_STATES; i++) {
+        if (list->counts[i] == 0)
+            continue;
+        printf("%s%" PRIu64 " %s", between, list->counts[i], dlq_state_name((enum dlq_state)i));
+        between = ", ";
+    }
+    puts(*between == '\0' ? "no dead letters" : "");
+    if (list->counts[DLQ_OLDER] > 0 && !list->dlq.args->all)
+        puts("older: a newer dead letter speaks of the same record; --all shows them");
+}
+
+static void print_list(struct list *list)
+{
+    bool json = list->dlq.args->json;
+
+    trim(list);
+    if (json)
+        puts("[");
+    else if (list->n > 0)
+        printf("%-11s %-24s %-16s %-24s %8s  %s%s\n", "DEAD LETTER", "TIME", "REASON", "RECORD",
+               "ATTEMPTS", list->mongo != NULL ? "NOW      " : "", "ERROR");
+    for (size_t i = 0; i < list->n; i++)
+        printf("%s%s\n", list->rows[i].text, json && i + 1 < list->n ? "," : "");
+    if (json)
+        puts("]");
+    else
+        print_counts(list);
+}
+
+static bool parse_last(const char *text, size_t *out)
+{
+    char *end = NULL;
+
+    *out = SIZE_MAX;
+    if (text == NULL)
+        return true;
+    *out = *text >= '0' && *text <= '9' ? (size_t)strtoull(text, &end, 10) : 0;
+    return *out > 0 && *end == '\0';
+}
+
+static bool list_connect(struct list *list, struct err *e)
+{
+    if (!list->dlq.args->connect)
+        return true;
+    list->mappings = cli_mappings(list->dlq.config, "dlq", e);
+    if (list->mappings == NULL)
+        return false;
+    list->mongo = mongo_new(list->dlq.config, e);
+    return list->mongo != NULL && mongo_ping(list->mongo, e);
+}
+
+enum exit_code cmd_dlq_list(const struct args *args)
+{
+    struct list list = {.n = 0};
+    enum exit_code code;
+    struct err e;
+
+    if (!parse_last(args->last, &list.last)) {
+        fprintf(stderr, "idemsink: --last %s: a number above 0\n", args->last);
+        return EXIT_BAD_USAGE;
+    }
+    code = dlq_open(&list.dlq, args);
+    if (code == EXIT_FINE) {
+        if (list_connect(&list, &e) && dlq_survey(&list.dlq, &e) &&
+            dlq_scan(&list.dlq, list_one, &list, &e))
+            print_list(&list);
+        else
+            code = cli_fail(&e);
+    }
+    for (size_t i = 0; i < list.n; i++)
+        mem_free(list.rows[i].text);
+    mem_free(list.rows);
+    mongo_free(list.mongo);
+    if (list.dlq.config != NULL)
+        cli_mappings_free(list.mappings, list.dlq.config->n_routes);
+    dlq_close(&list.dlq);
+    return code;
+}

@@ -1,0 +1,449 @@
+"""`idemsink dlq list | show | replay`: reading dead letters back, on the real services."""
+import base64
+import calendar
+import json
+import random
+import re
+import subprocess
+import time
+
+import pytest
+import redis
+from harness import BINARY, Record, wait_until
+from test_deadletters import change, good, ours, produce_raw, theirs
+
+NOW_MS = int(time.time() * 1000)
+
+
+def run(setup, command, *options, status=0, seconds=60):
+    done = setup.command(f"dlq {command}", *options, seconds=seconds)
+    assert done.returncode == status, (done.returncode, done.stdout.decode(), done.stderr.decode())
+    return done
+
+
+def letters(setup, *options):
+    """[{...}] of `dlq list --json`."""
+    return json.loads(run(setup, "list", "--json", *options).stdout)
+
+
+def replay(setup, *options, status=0):
+    done = json.loads(run(setup, "replay", "--json", *options, status=status).stdout)
+    done["fates"] = {letter.get("offset", letter["dead_letter"]): letter["fate"] for letter in done["letters"]}
+    return done
+
+
+def place(setup, offset):
+    """Where the dead letter of the record at this offset lies. Several workers send: they come in any order."""
+    return next(d["dead_letter"] for d in letters(setup) if d["offset"] == offset)
+
+
+def numbers(setup):
+    return sorted(d["n"] for d in setup.collection.find())
+
+
+def refuse_all(setup):
+    """From now on the collection takes documents with ok: true only."""
+    setup.collection.database.command("collMod", setup.collection.name, validator={"ok": True})
+
+
+def accept_all(setup):
+    setup.collection.database.command("collMod", setup.collection.name, validator={})
+
+
+@pytest.fixture
+def refused(stack, make):
+    """refused(values...) -> a setup whose collection refuses all of them (code 121); they are dead letters."""
+
+    def new(*records, partitions=1, **route):
+        topic = stack.topic(partitions)
+        setup = make(topic)
+        setup.routes[0].update(route)
+        setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
+        stack.produce(topic, list(records))
+        setup.run_until_end()
+        return setup
+
+    return new
+
+
+# --- list ---
+
+
+def test_list(stack, make):
+    topic, second = stack.topic(1), stack.topic(1)
+    setup = make([topic, second])
+    stack.produce(topic, [(b"{", "a"), (good(1), "a"), (b"[]", "b")])
+    setup.run_until_end()
+    first = letters(setup)
+    assert [(d["dead_letter"], d["reason"], d["topic"], d["partition"], d["offset"], d["attempts"], d["state"]) for d in first] == [
+        ("0:0", "json_syntax", topic, 0, 0, 0, "open"), ("0:1", "not_an_object", topic, 0, 2, 0, "open")]
+    assert all(d["group"] == setup.group and d["error"] and d["value_bytes"] for d in first)
+    stack.produce(second, [(b"7", "c")])
+    setup.run_until_end()
+    assert [d["dead_letter"] for d in letters(setup)] == ["0:0", "0:1", "0:2"]  # newest last
+    for options, wanted in [
+        (["--reason", "json_syntax"], ["0:0"]), (["--reason", "not_an_object"], ["0:1", "0:2"]),
+        (["--reason", "json_syntax", "--reason", "too_deep"], ["0:0"]), (["--reason", "too_deep"], []),
+        (["--topic", second], ["0:2"]), (["--topic", "nobody"], []), (["--topic", topic, "--reason", "not_an_object"], ["0:1"]),
+        (["--last", "2"], ["0:1", "0:2"]), (["--last", "9"], ["0:0", "0:1", "0:2"]),
+        (["--since", "1h"], ["0:0", "0:1", "0:2"]), (["--until", "1h"], []), (["--since", "2099-01-01T00:00:00Z"], []),
+        (["--until", "2099-01-01T00:00:00Z"], ["0:0", "0:1", "0:2"]),
+        (["--since", letters(setup)[2]["time"]], ["0:2"]), (["--until", first[0]["time"]], ["0:0"] if first[0]["time"] < first[1]["time"] else ["0:0", "0:1"]),
+    ]:
+        assert [d["dead_letter"] for d in letters(setup, *options)] == wanted, options
+    lines = run(setup, "list").stdout.decode().splitlines()
+    assert lines[0].split() == ["DEAD", "LETTER", "TIME", "REASON", "RECORD", "ATTEMPTS", "ERROR"]
+    assert lines[1].split()[:5] == ["0:0", first[0]["time"], "json_syntax", f"{topic}:0:0", "0"] and len(lines) == 5
+    assert lines[-1] == "3 open"
+    assert run(setup, "list", "--reason", "too_deep").stdout == b"no dead letters\n"
+
+
+@pytest.mark.parametrize("command,options,text", [
+    ("list", ["--reason", "no_such"], "no_such"), ("list", ["--since", "yesterday"], "yesterday"), ("list", ["--since", "-5m"], "-5m"),
+    ("list", ["--until", "12"], "12"), ("list", ["--last", "0"], "0"), ("list", ["--last", "-1"], "-1"), ("list", ["--offset", "0:1"], "--offset"),
+    ("show", [], "--offset"), ("show", ["--offset", "7"], "7"), ("show", ["--offset", "0:x"], "0:x"), ("show", ["--offset", "0:-1"], "0:-1"),
+    ("show", ["--offset", "0:1", "--offset", "0:2"], "once"), ("replay", ["--offset", "99999999999:1"], "99999999999:1"),
+    ("replay", ["--offset", "0:99999999999999999999"], "0:99999999999999999999"), ("replay", ["--offset", "0:1", "--reason", "tombstone"], "beside"),
+    ("replay", ["--patience", "0s"], "0s"), ("replay", ["--patience", "5"], "5"), ("replay", ["0:1"], "0:1"), ("burn", [], "burn"),
+])
+def test_usage(tmp_path, command, options, text):
+    """Nobody is asked, so nothing needs to be there."""
+    file = tmp_path / "c.toml"
+    file.write_text('[kafka]\nbrokers = "127.0.0.1:1"\ngroup = "g"\n[mongo]\nuri = "mongodb://127.0.0.1:1/"\n[dead_letter]\ntopic = "d"\n'
+                    '[[route]]\ntopics = ["t"]\ncollection = "a.b"\n[route.dedup]\nkey = ["id"]\n')
+    done = subprocess.run([BINARY, "dlq", command, "-c", file, *options], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 64 and text in done.stderr and done.stdout == ""
+
+
+def test_help_and_no_topic(stack, make):
+    for words, needed in [(["dlq", "--help"], ["list", "show", "replay"]), (["dlq", "list", "--help"], ["--reason", "--since", "--json"]),
+                          (["dlq", "show", "--help"], ["--offset", "--raw"]), (["dlq", "replay", "--help"], ["--dry-run", "--topic"]),
+                          (["--help"], ["dlq list", "dlq show", "dlq replay"])]:
+        done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=10)
+        assert done.returncode == 0 and all(word in done.stdout for word in needed)
+    assert subprocess.run([BINARY, "dlq"], capture_output=True, timeout=10).returncode == 64
+    setup = make("orders", dead_letters=False)
+    assert b"dead_letter.topic" in run(setup, "list", status=78).stderr
+    setup.sections["dead_letter"]["topic"] = "not-there-at-all"
+    assert b"not-there-at-all" in run(setup, "list", status=78).stderr
+    assert b"not-there-at-all" in run(setup, "replay", status=78).stderr
+
+
+# --- show ---
+
+
+def test_show(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.collection.insert_one({"eventId": "there", "n": 1})
+    binary = bytes(range(256))
+    produce_raw(stack, topic, [
+        (b"key", b'{"eventId": "\xc3\xbc", "x": 1,}\n', [("h", b"v"), ("null", None), ("bin", b"\xff\x1b[31m")], NOW_MS),
+        (b"\x1b]0;title\x07", binary, [("h\x1b", b"1")], NOW_MS), (None, b"", None, NOW_MS)])
+    setup.run_until_end()
+    text = run(setup, "show", "--offset", "0:0").stdout.decode()
+    for line in [rf"^dead letter +{setup.dead_letter_topic} partition 0 offset 0$", rf"^record +{topic}:0:0$", "^reason +json_syntax$", "^error +.+",
+                 "^meaning +.+", "^given up +2.+Z, after 0 attempts$", f"^group +{setup.group}$", "^header +h = v$", r"^header +null \(null\)$",
+                 r"^header +bin = \\xff\\x1b\[31m$", "^key +key$", "^value +\\d+ bytes$", '^{"eventId": "ü", "x": 1,}$', "^now:$", "^reason +json_syntax$"]:
+        assert re.search(line, text, re.M), (line, text)
+    assert "idemsink." not in text
+    raw = run(setup, "show", "--offset", "0:1").stdout
+    assert b"\x1b" not in raw and b"\x07" not in raw and rb"\x1b]0;title\x07" in raw and b"|................|" in raw and b" 00 01 02 " in raw
+    assert run(setup, "show", "--offset", "0:1", "--raw").stdout == binary
+    assert run(setup, "show", "--offset", "0:2", "--raw").stdout == b""
+    shown = json.loads(run(setup, "show", "--offset", "0:1", "--json").stdout)
+    assert base64.b64decode(shown["value"]["base64"]) == binary and shown["headers"] == [["h\x1b", "1"]] and shown["timestamp_ms"] == NOW_MS
+    assert (shown["dead_letter"], shown["topic"], shown["offset"], shown["key"]) == ("0:1", topic, 1, "\x1b]0;title\x07")
+    assert "now" in shown
+    assert b"holds 0 to 2" in run(setup, "show", "--offset", "0:3", status=1).stderr
+    assert b"no partition 1" in run(setup, "show", "--offset", "1:0", status=1).stderr
+
+
+# --- replay ---
+
+
+def test_replay_after_the_fault_is_gone(stack, refused):
+    """The walk-through of docs/dead-letters.md."""
+    setup = refused((good(1), "a"), (good(2, ok=True), "a"), (good(3), "b"), (b"{", "c"))
+    assert numbers(setup) == [2]
+    assert sorted(d["reason"] for d in letters(setup)) == ["json_syntax", "validation", "validation"]
+    assert json.loads(run(setup, "show", "--offset", place(setup, 0), "--json").stdout)["now"]["document"]
+    assert {d["now"] for d in letters(setup, "--connect")} == {"missing", "refused"}
+    accept_all(setup)
+    done = run(setup, "replay", "--dry-run", "--reason", "validation").stdout.decode()
+    assert done.count("would be sent") == 2 and numbers(setup) == [2]
+    done = replay(setup, "--reason", "validation")
+    assert done["fates"] == {0: "inserted", 2: "inserted"} and (done["inserted"], done["duplicate"], done["refused"]) == (2, 0, 0)
+    assert numbers(setup) == [1, 2, 3]
+    assert {d["offset"]: d["now"] for d in letters(setup, "--connect")} == {0: "stored", 2: "stored", 3: "refused"}
+    again = replay(setup, "--reason", "validation")  # nothing is remembered and nothing is harmed
+    assert again["fates"] == {0: "duplicate", 2: "duplicate"} and numbers(setup) == [1, 2, 3]
+    assert len(letters(setup)) == 3
+    assert setup.verify("--dead-letters")["status"] == 0
+
+
+def test_what_fails_again_comes_back_with_one_attempt_more(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
+    headers = [("h", b"1"), ("h", None), ("x", b"\xff")]
+    value = json.dumps(good(1)).encode()
+    produce_raw(stack, topic, [(None, b"filler", None, NOW_MS), (b"k", value, headers, NOW_MS - 5000), (b"k", b"{", [], 5)])
+    setup.run_until_end()
+    for attempts in (1, 2):
+        done = replay(setup, "--topic", topic, status=1)
+        assert done["refused"] == 3 and done["inserted"] == 0  # and not 6: only the newest letter of a record is sent
+        assert [d["attempts"] for d in letters(setup)] == [attempts] * 3
+    dead = stack.read_topic(setup.dead_letter_topic)
+    assert len(dead) == 9 and len(letters(setup, "--all")) == 9
+    assert [d["state"] for d in letters(setup, "--all")].count("older") == 6
+    mine = [message for message in dead if ours(message)["offset"] == "1"]
+    assert [ours(message)["attempts"] for message in mine] == ["0", "1", "2"]
+    for message in mine:
+        assert (message.key(), message.value(), theirs(message), message.timestamp()[1]) == (b"k", value, headers, NOW_MS - 5000)
+        about = ours(message)
+        assert (about["reason"], about["topic"], about["partition"], about["group"]) == ("validation", topic, "0", setup.group)
+        assert about["timestamp"] == str(NOW_MS - 5000)
+        assert len(message.headers()) == len(headers) + len(about)
+    text = run(setup, "replay", status=1).stdout.decode()
+    assert re.search(rf"^0:\d+ +{topic}:0:1 +refused: validation: ", text, re.M)
+    assert re.search("^inserted 0, duplicate 0, skipped 0, refused 3; not replayed: older 6$", text, re.M)
+    accept_all(setup)
+    done = replay(setup, "--reason", "validation")
+    assert done["inserted"] == 1 and numbers(setup) == [1]
+    assert setup.verify("--dead-letters")["status"] == 0
+
+
+def test_the_same_dedup_key_as_the_first_time(stack, make):
+    """Sources around the payload are those of the record, not of the letter: else a second document would come."""
+    topic = stack.topic(3)
+    setup = make(topic)
+    change(stack, setup.dead_letter_topic, "message.timestamp.type", "LogAppendTime")  # it keeps no timestamp but its own
+    setup.routes[0]["dedup"] = {"key": ["@offset", "@header.id", "@key"], "fields": ["place", "id", "key"]}
+    setup.routes[0].update(set={"at": "@timestamp", "from": "@topic", "reason": "@header.idemsink.reason"}, source_fields="src")
+    setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
+    for offset in range(3):
+        for partition in range(3):
+            produce_raw(stack, topic, [(b"key%d" % offset, json.dumps({"n": 10 * partition + offset}).encode(), [("id", b"i")], NOW_MS - offset)],
+                        partition)
+    setup.run_until_end()
+    assert len(letters(setup)) == 9 and numbers(setup) == []
+    accept_all(setup)
+    assert replay(setup)["inserted"] == 9
+    for document in setup.collection.find():
+        partition, offset = divmod(document["n"], 10)
+        assert document["place"] == {"topic": topic, "partition": partition, "offset": offset}
+        assert (document["id"], document["key"], document["from"]) == ("i", f"key{offset}", topic)
+        assert calendar.timegm(document["at"].timetuple()) == (NOW_MS - offset) // 1000 and "reason" not in document
+        assert (document["src"]["partition"], document["src"]["offset"]) == (partition, offset)
+    # Another group reads all of it from the beginning: nothing is stored twice.
+    setup.sections["kafka"]["group"] = setup.group = setup.group + "-again"
+    setup.run_until_end()
+    assert len(numbers(setup)) == 9
+
+
+def test_first_wins_among_dead_letters(stack, refused):
+    """Two events of one lane with one dedup key: the first one's content is stored, whatever the order of the letters."""
+    setup = refused(({"eventId": "e", "n": 1}, "k"), ({"eventId": "e", "n": 2}, "k"), ({"eventId": "e", "n": 3}, "k"))
+    assert replay(setup, "--offset", place(setup, 0), status=1)["refused"] == 1  # its newest letter is behind the others now
+    assert [d["offset"] for d in letters(setup)] == [1, 2, 0]
+    accept_all(setup)
+    done = replay(setup)
+    assert (done["inserted"], done["duplicate"]) == (1, 2) and numbers(setup) == [1]
+
+
+def test_by_offset(stack, refused):
+    setup = refused((good(1), "a"), (good(2), "a"), (good(3), "a"))
+    accept_all(setup)
+    done = replay(setup, "--offset", place(setup, 2), "--offset", place(setup, 0))
+    assert done["fates"] == {0: "inserted", 2: "inserted"} and numbers(setup) == [1, 3]
+    done = run(setup, "replay", "--offset", "0:7", "--offset", place(setup, 1), status=1)
+    assert b"0 to 2" in done.stderr and numbers(setup) == [1, 2, 3]
+
+
+def test_by_topic_and_time(stack, make):
+    topics = [stack.topic(1), stack.topic(1)]
+    setup = make(topics)
+    setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
+    for number, topic in enumerate(topics):
+        stack.produce(topic, [(good(number), "a")])
+        setup.run_until_end()
+    accept_all(setup)
+    first, second = letters(setup)
+    assert replay(setup, "--topic", topics[1])["fates"] == {0: "inserted"}
+    assert [(d["topic"], d["fate"]) for d in replay(setup, "--until", first["time"])["letters"]] == [(topics[0], "inserted")]
+    assert [(d["topic"], d["fate"]) for d in replay(setup, "--since", second["time"])["letters"]] == [(topics[1], "duplicate")]
+    assert replay(setup, "--since", "2099-01-01T00:00:00Z")["letters"] == []
+
+
+def test_a_rule_may_skip_it(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.routes[0]["tombstone"] = "dead_letter"
+    stack.produce(topic, [Record(None, "k")])
+    setup.run_until_end()
+    setup.routes[0]["tombstone"] = "skip"
+    done = replay(setup)
+    assert done["fates"] == {0: "skipped"} and done["skipped"] == 1
+
+
+# --- what anybody may write into the topic ---
+
+HEADERS = {"reason": "validation", "error": "e", "partition": "0", "offset": "0", "attempts": "0", "time": "2026-01-02T03:04:05.678Z", "version": "1"}
+
+
+def forged(setup, topic, **more):
+    headers = {**HEADERS, "topic": topic, "group": setup.group, **more}
+    return [(f"idemsink.{name}", value.encode()) for name, value in headers.items() if value is not None]
+
+
+def test_foreign_and_broken_ones_are_never_replayed(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic)
+    value = json.dumps(good(1)).encode()
+    cases = [
+        ("foreign", None), ("foreign", [("h", b"v")]), ("broken", [("idemsink.topic", topic.encode())]),
+        ("broken", forged(setup, topic) + [("idemsink.topic", topic.encode())]), ("broken", forged(setup, topic, offset="-1")),
+        ("broken", forged(setup, topic, offset="9223372036854775808")), ("broken", forged(setup, topic, partition="4294967296")),
+        ("broken", forged(setup, topic, time="never")), ("broken", forged(setup, topic, attempts=None)), ("broken", forged(setup, "^" + topic[:1])),
+        ("broken", forged(setup, "a\x1b[31mb")), ("broken", [(name, None) for name, _ in forged(setup, topic)]),
+        ("no_route", forged(setup, "somebody-elses")), ("no_route", forged(setup, setup.dead_letter_topic)),
+        ("other_group", forged(setup, topic, group="another", offset="4")),
+        ("incomplete", forged(setup, topic, value="dropped: too large, 5 bytes", offset="5")),
+        ("open", forged(setup, topic, offset="6", reason="a_reason_of_\x1b[31mtomorrow")),
+    ]
+    produce_raw(stack, setup.dead_letter_topic, [(b"k", value, headers, NOW_MS) for _, headers in cases])
+    found = sorted(letters(setup), key=lambda d: int(d["dead_letter"].split(":")[1]))
+    assert [d["state"] for d in found] == [state for state, _ in cases]
+    out = run(setup, "list").stdout
+    assert b"\x1b" not in out and b"foreign 2" in out or b"2 foreign" in out
+    assert [d["state"] for d in letters(setup, "--reason", "validation")] == ["no_route"] * 2 + ["other_group", "incomplete"]
+    for offset in range(len(cases)):
+        shown = run(setup, "show", "--offset", f"0:{offset}").stdout
+        assert b"\x1b" not in shown
+        json.loads(run(setup, "show", "--offset", f"0:{offset}", "--json").stdout)
+    done = replay(setup, status=1)
+    assert done["inserted"] == 1 and done["fates"].pop(6) == "inserted" and set(done["fates"].values()) == {"not_replayed"}
+    assert done["not_replayed"] == {"older": 0, "incomplete": 1, "no_route": 2, "other_group": 1, "foreign": 2, "broken": 10}
+    for offset in (0, 2, 12, 14, 15):
+        assert replay(setup, "--offset", f"0:{offset}", status=1)["inserted"] == 0
+    assert numbers(setup) == [1] and len(stack.read_topic(setup.dead_letter_topic)) == len(cases)
+    assert setup.command("verify", "--dead-letters", "--allow-extra").returncode in (0, 1)
+
+
+def test_too_large_for_the_topic_says_so(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic)
+    change(stack, setup.dead_letter_topic, "max.message.bytes", "2000")
+    stack.produce(topic, [(b"{" + b"x" * 5000, "k"), (b"{", "k")])
+    setup.run_until_end()
+    assert [d["state"] for d in letters(setup)] == ["incomplete", "open"]
+    assert b"too large" in run(setup, "show", "--offset", "0:0").stdout
+    assert b"too large" in run(setup, "show", "--offset", "0:0", "--raw", status=1).stderr
+    done = replay(setup, status=1)
+    assert done["not_replayed"]["incomplete"] == 1 and done["refused"] == 1
+    assert len(stack.read_topic(setup.dead_letter_topic)) == 3
+
+
+# --- beside a worker, and against what fails ---
+
+
+def test_bounded_by_the_end_seen_at_start_and_beside_a_worker(stack, refused):
+    """A worker with the same configuration runs on; what it refuses meanwhile is for the next replay."""
+    setup = refused(*[(good(i), f"k{i % 5}") for i in range(200)])
+    worker = setup.start()
+    worker.wait_ready()
+    stack.produce(setup.topics[0], [(good(i), f"k{i % 5}") for i in range(200, 400)])
+    done = replay(setup, status=1)
+    assert 200 <= done["refused"] <= 400 and len({letter["offset"] for letter in done["letters"]}) == done["refused"]
+    setup.wait_settled()
+    assert len(letters(setup)) == 400
+    accept_all(setup)
+    assert replay(setup)["inserted"] == 400 and numbers(setup) == list(range(400))
+    assert worker.terminate() == 0
+    assert setup.verify("--dead-letters")["status"] == 0
+
+
+def test_dead_letter_topic_that_refuses_loses_nothing(stack, refused):
+    setup = refused((good(1), "a"), (good(2, ok=None), "b"))
+    change(stack, setup.dead_letter_topic, "max.message.bytes", "100")
+    done = setup.command("dlq replay", "--offset", place(setup, 0), "--json", "--patience", "1s")
+    assert done.returncode == 69 and setup.dead_letter_topic.encode() in done.stderr
+    change(stack, setup.dead_letter_topic, "max.message.bytes", "1000000")
+    assert json.loads(done.stdout)["letters"][0]["fate"] == "not acknowledged"
+    assert [d["attempts"] for d in letters(setup)] == [0, 0]
+    accept_all(setup)
+    assert replay(setup)["inserted"] == 2
+
+
+def test_without_the_dedup_index_nothing_is_written(stack, refused):
+    setup = refused((good(1), "a"))
+    accept_all(setup)
+    setup.collection.drop_index("idemsink_dedup")
+    setup.routes[0]["ensure_index"] = False
+    assert b"index" in run(setup, "replay", status=78).stderr
+    assert numbers(setup) == []
+    setup.routes[0]["ensure_index"] = True
+    assert replay(setup)["inserted"] == 1
+
+
+def test_nobody_answers(stack, refused):
+    setup = refused((good(1), "a"))
+    setup.sections["mongo"] = {"uri": "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=300"}
+    assert run(setup, "replay", status=69).stdout == b""
+
+
+def test_caches_are_told(stack, refused):
+    bus = redis.Redis.from_url(stack.redis_uri)
+    setup = refused((good(1), "a"), (good(2), "a"))
+    setup.sections["redis"] = {"uri": stack.redis_uri}
+    setup.routes[0]["invalidate"] = [{"mode": "unlink", "keys": ["cache:{eventId}"]}]
+    for number in (1, 2, 3):
+        bus.set(f"cache:good {number}", "old")
+    accept_all(setup)
+    assert replay(setup)["untold"] == 0
+    assert [bus.exists(f"cache:good {number}") for number in (1, 2, 3)] == [0, 0, 1]
+    setup.sections["redis"] = {"uri": "redis://127.0.0.1:1/0"}
+    assert replay(setup)["untold"] == 2  # best effort: said, and no reason to fail
+    setup.routes[0]["invalidate"][0].update(delivery="before_commit", coalesce="0s")
+    done = setup.command("dlq replay", "--json", "--patience", "1s")
+    assert done.returncode == 69 and json.loads(done.stdout)["not_acknowledged"] == 2
+
+
+def test_verify_knows_what_was_replayed(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
+    stack.produce(topic, [(good(1), "a"), (good(2, ok=True), "a"), (b"{", "a")])
+    setup.run_until_end()
+    replay(setup, status=1)
+    books = setup.verify("--dead-letters")
+    assert (books["status"], books["dead_letters"], books["missing"], books["bad"], books["dead_missing"]) == (0, 4, 0, 1, 0)
+    accept_all(setup)
+    replay(setup, status=1)
+    books = setup.verify("--dead-letters")
+    assert (books["status"], books["stored"], books["refused"], books["extra"]) == (0, 2, 0, 0)
+
+
+def test_killed_in_the_middle(stack, refused):
+    """kill -9 at any moment: run again, everything is there once."""
+    import random
+    setup = refused(*[(good(i), f"k{i % 7}") for i in range(3000)])
+    accept_all(setup)
+    setup.sections["worker"]["batch"] = 50
+    path = setup.file()
+    for _ in range(3):
+        process = subprocess.Popen([BINARY, "dlq", "replay", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        wanted = random.randrange(1, 600)
+        for _ in range(wanted):
+            if not process.stdout.readline():
+                break
+        process.kill()
+        said = process.stdout.read()
+        process.stdout.close()
+        process.wait(10)
+        assert said is not None
+    done = replay(setup)
+    assert done["inserted"] + done["duplicate"] == 3000 and done["refused"] == 0
+    assert numbers(setup) == list(range(3000))
+    wait_until(lambda: setup.verify("--dead-letters")["status"] == 0, 10, "balanced books")
