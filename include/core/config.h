@@ -30,7 +30,7 @@ struct config_pairs {
 enum config_on_bad { ON_BAD_STOP, ON_BAD_SKIP };
 enum config_tombstone { TOMBSTONE_SKIP, TOMBSTONE_DEAD_LETTER };
 enum config_conflict { CONFLICT_OFF, CONFLICT_COUNT, CONFLICT_DEAD_LETTER };
-enum config_format { FORMAT_JSON };
+enum config_format { FORMAT_JSON, FORMAT_EXTJSON, FORMAT_BSON, FORMAT_STRING, FORMAT_BYTES };
 enum config_write { WRITE_UPSERT, WRITE_INSERT, WRITE_AUTO };
 enum config_log_level { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARN, CONFIG_LOG_ERROR };
 enum config_log_format { CONFIG_LOG_JSON, CONFIG_LOG_TEXT };
@@ -70,8 +70,10 @@ struct config_route {
     char *name; /* for metrics and logs; default: "database.collection"; no two are equal */
     struct config_list topics; /* names, or one "^regex" */
     char *database, *collection;
-    char *order_by;            /* a source, "@partition" or "@dedup" */
-    enum config_format format; /* no key yet: always json */
+    char *order_by; /* a source, "@partition" or "@dedup" */
+    enum config_format format;
+    char *value_field; /* STRING, BYTES: document path of the value, below under */
+    bool drop_nulls;   /* members that are null are not stored */
     enum config_write write;
     enum config_tombstone tombstone;
     bool ensure_index; /* make a missing dedup index at start */

@@ -104,6 +104,9 @@ const char *config_source_fault(const char *source, unsigned allowed);
 /* Are they the same, or is one inside of the other? */
 bool config_paths_collide(const char *a, const char *b);
 
+/* Do the route's payloads have fields that a path can name? */
+bool config_has_fields(const struct config_route *r);
+
 /* Where a path of the payload lies in the stored document; mem_free(). */
 char *config_document_path(const struct config_route *r, const char *path);
 
@@ -116,6 +119,7 @@ bool config_check(struct config_parse_state *s);
 bool config_check_kafka(struct config_parse_state *s);
 bool config_check_topics(struct config_parse_state *s);
 bool config_check_routes(struct config_parse_state *s);
+bool config_check_format(struct config_parse_state *s, size_t route);
 bool config_check_invalidations(struct config_parse_state *s);
 
 /* Does this key of [[route.invalidate]] say anything in this mode? */

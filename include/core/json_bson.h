@@ -8,6 +8,7 @@
 #define IDEMSINK_CORE_JSON_BSON_H
 
 #include "core/types.h"
+#include "core/values.h"
 
 struct json_t;
 
@@ -27,7 +28,9 @@ struct json_bson_in {
     struct json_t *root; /* an object */
     const struct json_bson_note *notes;
     size_t n_notes;
-    bool skip_id; /* leave out the top-level _id */
+    const struct values *values; /* NULL: the tree has none */
+    bool skip_id;                /* leave out the top-level _id */
+    bool drop_nulls;             /* leave out members that are null; elements of arrays stay */
 };
 
 enum json_bson_result { JSON_BSON_OK, JSON_BSON_TOO_DEEP, JSON_BSON_TOO_LARGE };

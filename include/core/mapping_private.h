@@ -7,6 +7,7 @@
 #include "core/canonical.h"
 #include "core/json_bson.h"
 #include "core/mapping.h"
+#include "core/payload.h"
 #include "core/pick.h"
 #include "core/template.h"
 
@@ -56,6 +57,7 @@ enum mapping_order_by { ORDER_BY_PICK, ORDER_BY_DEDUP, ORDER_BY_PARTITION };
 struct mapping {
     const struct config_route *route;
     struct mapping_env env; /* a copy: its texts are borrowed, the struct is not */
+    struct payload_rule payload;
 
     struct mapping_part *parts;
     size_t n_parts;
@@ -92,6 +94,15 @@ struct mapping_work {
     uint8_t hash[CANONICAL_HASH_BYTES]; /* of the payload, once hashed is set */
     bool hashed;
 };
+
+/* mapping_value.c */
+/* The number, or other scalar that JSON has no word for. False: it is a text, boolean, null, object
+ * or array, or nothing that has one value. */
+bool mapping_scalar(const struct record *r, const struct json_t *node, bson_value_t *out);
+/* node is neither null nor missing, and type's path leads to it. As types_convert(). */
+enum types_fit mapping_convert(const struct mapping *m, const struct record *r,
+                               const struct mapping_type *type, const struct json_t *node,
+                               struct typed *out, const char **why);
 
 /* mapping.c: the hash of what w->tree is now. */
 void mapping_hash_payload(struct mapping_work *w);

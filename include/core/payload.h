@@ -1,21 +1,32 @@
 /*
  * payload.h - the bytes of a record's value to one JSON object, or the reason why not.
  *
- * Strict RFC 8259. Errors name a byte offset and never a byte of the payload.
+ * Whatever the format is, a record is one tree of jansson's afterwards, with values.h beside it for
+ * what JSON has no word for: paths, types and templates then need not know where it came from.
+ * Errors name a byte offset and never a byte of the payload.
  */
 #ifndef IDEMSINK_CORE_PAYLOAD_H
 #define IDEMSINK_CORE_PAYLOAD_H
 
+#include "core/config.h"
 #include "core/path.h"
 #include "core/record.h"
 
 struct json_t;
 
-/* Fills r->json when it is not there yet. False: it can't be, and r is rejected with the reason
- * when `reject` is set. */
-bool payload_parse(struct record *r, bool reject);
+struct payload_rule {
+    enum config_format format;
+    struct path field; /* STRING, BYTES: where the value goes in the tree */
+};
 
-/* Drops r->json. */
+/* Do payloads of this format have fields that a path can name? */
+bool payload_has_fields(enum config_format format);
+
+/* Fills r->json and r->values when they are not there yet. False: they can't be, and r is rejected
+ * with the reason when `reject` is set. */
+bool payload_parse(struct record *r, const struct payload_rule *rule, bool reject);
+
+/* Drops r->json and r->values. */
 void payload_release(struct record *r);
 
 /*

@@ -28,6 +28,7 @@
 
 struct json_t; /* jansson's */
 struct lane;
+struct values;
 
 struct record_header {
     struct slice name;
@@ -71,7 +72,8 @@ struct record {
     struct slice order_key;
     void *order_owned;
     uint64_t order_hash;
-    struct json_t *json; /* the parsed payload when the intake had to parse it, else NULL */
+    struct json_t *json;   /* the parsed payload when the intake had to parse it, else NULL */
+    struct values *values; /* with json: what JSON has no word for; NULL when there is none */
 
     uint32_t attempts; /* how often a write or a dead letter was tried and failed for now */
     struct suspicion suspicion; /* while the server's answers to it are not understood */

@@ -16,13 +16,14 @@ enum value_type {
     TYPE_DATE,    /* RFC 3339 text, or epoch milliseconds as a number */
     TYPE_DATE_MS, /* epoch milliseconds */
     TYPE_DATE_S,  /* epoch seconds, may have a fraction */
-    TYPE_DATE_US, /* epoch microseconds; what is below a millisecond is cut off */
+    TYPE_DATE_US, /* epoch microseconds */
     TYPE_OBJECTID,
     TYPE_DECIMAL,
     TYPE_LONG,
     TYPE_DOUBLE,
     TYPE_UUID,
-    TYPE_BINARY /* base64 */
+    TYPE_BINARY,    /* base64 */
+    TYPE_BINARY_URL /* base64 of the alphabet for URLs */
 };
 
 bool types_parse(const char *name, enum value_type *out);
@@ -37,18 +38,34 @@ struct typed {
 void typed_clear(struct typed *t);
 
 /*
- * in is neither null nor missing. number: the text of the number when in is a real (decimal needs
- * it). False: *why says what was expected, and nothing of *out is to be cleared. out may not move
- * afterwards: a uuid points into it.
+ * in is neither null nor missing. number: the text of the number when in is one, for decimal and
+ * date_s. Dates are cut to milliseconds, towards the past. False: *why says what was expected, and
+ * nothing of *out is to be cleared. out may not move afterwards: a uuid points into it.
  */
 bool types_convert(enum value_type type, const struct json_t *in, struct slice number,
                    struct typed *out, const char **why);
+
+/* The same for a value that is BSON already. SAME: it is of this type, and out was not touched. */
+enum types_fit { TYPES_SAME, TYPES_CONVERTED, TYPES_REFUSED };
+enum types_fit types_convert_bson(enum value_type type, const bson_value_t *in, struct typed *out,
+                                  const char **why);
 
 /* RFC 3339 to milliseconds since 1970. */
 bool types_date(const char *text, size_t len, int64_t *ms);
 
 /* A JSON number (RFC 8259) to exactly that Decimal128; false: it is none, or would be rounded. */
 bool types_decimal(const char *text, size_t len, bson_decimal128_t *out);
+
+/* A JSON number times 10^scale, cut towards minus infinity; false: none, or outside int64, or of
+ * more digits than a decimal has. */
+bool types_scaled(const char *text, size_t len, int scale, int64_t *out);
+
+/* Is it neither NaN nor infinite? */
+bool types_decimal_is_finite(const bson_decimal128_t *d);
+
+/* The shortest text that reads back as d, which is finite. */
+enum { TYPES_DOUBLE_TEXT = 32 };
+void types_double_text(double d, char text[TYPES_DOUBLE_TEXT]);
 
 /*
  * The one form of all decimals that are numerically equal (MongoDB compares them so, also with

@@ -262,7 +262,8 @@ static void add_rejection(const struct explain_in *in, const struct record *r, s
     sheet_add(out, "outcome", "dead letter", NULL);
     sheet_add(out, "reason", reason_name(r->rejected.reason), NULL);
     sheet_add(out, "error", r->rejected.text, NULL);
-    if (in->route->format == FORMAT_JSON && r->value.ptr && r->value.len > 0) {
+    if ((in->route->format == FORMAT_JSON || in->route->format == FORMAT_EXTJSON) && r->value.ptr &&
+        r->value.len > 0) {
         if (json_fault_find(r->value, &place))
             add_place(&place, out);
         else if (r->rejected.path || r->rejected.reason == REASON_NOT_AN_OBJECT)

@@ -137,8 +137,12 @@ static bool check_template(struct config_parse_state *s, size_t i, enum template
     struct template_names names = {.database = r->database, .collection = r->collection};
     struct err why;
     struct template *t = template_new(kind, text, &names, &why);
+    bool needs_payload = t && template_needs_payload(t);
 
     template_free(t);
+    if (needs_payload && !config_has_fields(r))
+        return config_fail(s, "a value path, and a payload of this format has no fields; possible "
+                              "are @key, @header.NAME and what else begins with @");
     return t || config_fail(s, "%s", why.text);
 }
 

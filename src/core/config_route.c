@@ -418,7 +418,8 @@ bool config_check_routes(struct config_parse_state *s)
         struct config_route *r = &s->config->routes[i];
 
         if (!split_namespace(s, i, r) || !check_name(s, i) || !check_shape(s, i) ||
-            !check_dedup(s, i, r) || !check_collisions(s, i) || !check_shared(s, i))
+            !config_check_format(s, i) || !check_dedup(s, i, r) || !check_collisions(s, i) ||
+            !check_shared(s, i))
             return false;
     }
     return true;

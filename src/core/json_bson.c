@@ -16,8 +16,7 @@ struct writer {
     size_t len, cap;
     size_t max;
     uint8_t *heap; /* data when it had to grow */
-    const struct json_bson_note *notes;
-    size_t n_notes;
+    const struct json_bson_in *in;
     enum json_bson_result result;
 };
 
@@ -114,15 +113,26 @@ static void put_typed(struct writer *w, const struct typed *t, const char *name,
 
 static const struct typed *note_of(const struct writer *w, const json_t *node)
 {
-    for (size_t i = 0; i < w->n_notes; i++) {
-        if (w->notes[i].node == node)
-            return &w->notes[i].typed;
+    for (size_t i = 0; i < w->in->n_notes; i++) {
+        if (w->in->notes[i].node == node)
+            return &w->in->notes[i].typed;
     }
     return NULL;
 }
 
 static void put_object(struct writer *w, json_t *object, unsigned level);
 static void put_array(struct writer *w, const json_t *array, unsigned level);
+
+static void put_encoded(struct writer *w, const struct value *value, const char *name,
+                        size_t name_len, unsigned level)
+{
+    put_head(w, value->type, name, name_len);
+    reserve(w, value->len);
+    if (value->len > 0) /* a key that is less than any other has none */
+        put(w, values_bytes(w->in->values, value), value->len);
+    if (level + value->levels > JSON_BSON_LEVELS)
+        w->result = JSON_BSON_TOO_DEEP;
+}
 
 static void put_scalar(struct writer *w, const json_t *value, const char *name, size_t name_len)
 {
@@ -160,6 +170,7 @@ static void put_value(struct writer *w, json_t *value, const char *name, size_t 
                       unsigned level)
 {
     const struct typed *typed;
+    const struct value *encoded;
 
     if (json_is_object(value)) {
         put_head(w, BSON_TYPE_DOCUMENT, name, name_len);
@@ -167,8 +178,10 @@ static void put_value(struct writer *w, json_t *value, const char *name, size_t 
     } else if (json_is_array(value)) {
         put_head(w, BSON_TYPE_ARRAY, name, name_len);
         put_array(w, value, level + 1);
-    } else if (w->n_notes > 0 && (typed = note_of(w, value)) != NULL) {
+    } else if (w->in->n_notes > 0 && (typed = note_of(w, value)) != NULL) {
         put_typed(w, typed, name, name_len);
+    } else if (w->in->values != NULL && (encoded = values_get(w->in->values, value)) != NULL) {
+        put_encoded(w, encoded, name, name_len, level);
     } else {
         put_scalar(w, value, name, name_len);
     }
@@ -198,6 +211,11 @@ static void end(struct writer *w, size_t start)
     memcpy(w->data + start, &len, sizeof(len));
 }
 
+static inline bool is_dropped(const struct json_bson_in *in, const json_t *value)
+{
+    return in->drop_nulls && json_is_null(value);
+}
+
 static void put_object(struct writer *w, json_t *object, unsigned level)
 {
     size_t start = begin(w, level);
@@ -205,8 +223,10 @@ static void put_object(struct writer *w, json_t *object, unsigned level)
     for (void *i = json_object_iter(object); i != NULL && w->result == JSON_BSON_OK;
          i = json_object_iter_next(object, i)) {
         const char *name = json_object_iter_key(i);
+        json_t *value = json_object_iter_value(i);
 
-        put_value(w, json_object_iter_value(i), name, strlen(name), level);
+        if (!is_dropped(w->in, value))
+            put_value(w, value, name, strlen(name), level);
     }
     end(w, start);
 }
@@ -229,8 +249,9 @@ static void put_array(struct writer *w, const json_t *array, unsigned level)
     end(w, start);
 }
 
-static void put_root(struct writer *w, const struct json_bson_in *in, bool *odd_names)
+static void put_root(struct writer *w, bool *odd_names)
 {
+    const struct json_bson_in *in = w->in;
     size_t start = begin(w, 1);
 
     for (void *i = json_object_iter(in->root); i != NULL && w->result == JSON_BSON_OK;
@@ -238,6 +259,8 @@ static void put_root(struct writer *w, const struct json_bson_in *in, bool *odd_
         const char *name = json_object_iter_key(i);
         size_t len = strlen(name);
 
+        if (is_dropped(in, json_object_iter_value(i)))
+            continue;
         if (len == 0 || name[0] == '$' || memchr(name, '.', len) != NULL)
             *odd_names = true;
         if (in->skip_id && strcmp(name, "_id") == 0)
@@ -251,15 +274,11 @@ enum json_bson_result json_bson_build(const struct json_bson_in *in, size_t max_
                                       bool *odd_names)
 {
     uint8_t stack[ON_STACK];
-    struct writer w = {.data = stack,
-                       .cap = sizeof(stack),
-                       .max = max_bytes,
-                       .notes = in->notes,
-                       .n_notes = in->n_notes,
-                       .result = JSON_BSON_OK};
+    struct writer w = {
+        .data = stack, .cap = sizeof(stack), .max = max_bytes, .in = in, .result = JSON_BSON_OK};
 
     *odd_names = false;
-    put_root(&w, in, odd_names);
+    put_root(&w, odd_names);
     if (w.result == JSON_BSON_OK && w.len > max_bytes)
         w.result = JSON_BSON_TOO_LARGE;
     if (w.result == JSON_BSON_OK) {

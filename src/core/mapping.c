@@ -41,6 +41,14 @@ static bool order_new(struct mapping *m, struct err *e)
     return true;
 }
 
+static bool payload_new(struct mapping *m, struct err *e)
+{
+    m->payload.format = m->route->format;
+    if (payload_has_fields(m->payload.format))
+        return true;
+    return path_init(&m->payload.field, m->route->value_field, e) || err_wrap(e, "value_field");
+}
+
 struct mapping *mapping_new(const struct config_route *route, const struct mapping_env *env,
                             struct err *e)
 {
@@ -51,8 +59,8 @@ struct mapping *mapping_new(const struct config_route *route, const struct mappi
         m->conflict_field = route->dedup.conflict_field;
     if (env != NULL)
         m->env = *env;
-    if (mapping_dedup_new(m, e) && order_new(m, e) && mapping_shape_new(m, e) &&
-        mapping_tell_new(m, e))
+    if (payload_new(m, e) && mapping_dedup_new(m, e) && order_new(m, e) &&
+        mapping_shape_new(m, e) && mapping_tell_new(m, e))
         return m;
     mapping_free(m);
     return NULL;
@@ -66,6 +74,7 @@ void mapping_free(struct mapping *m)
     mapping_shape_free(m);
     mapping_dedup_free(m);
     pick_clear(&m->order);
+    path_clear(&m->payload.field);
     mem_free(m);
 }
 
@@ -99,44 +108,77 @@ static void order_by_dedup(const struct mapping *m, struct record *r)
     bson_t filter = BSON_INITIALIZER;
     bool tombstone = r->value.ptr == NULL;
 
-    if (!tombstone && payload_parse(r, false) && mapping_dedup_filter(m, r, &filter, false))
+    if (!tombstone && payload_parse(r, &m->payload, false) &&
+        mapping_dedup_filter(m, r, &filter, false))
         order_owns(r, ORDER_DEDUP, bson_get_data(&filter), filter.len);
     else
         order_is(r, ORDER_NONE, slice_of(&r->offset, sizeof(r->offset)));
     bson_destroy(&filter);
 }
 
-/* A scalar as its kind and its bytes, equal numbers as equal bytes. False: it is none, or null. */
-static bool order_by_node(struct record *r, const json_t *node)
+static void order_by_number(struct record *r, char kind, int64_t i, double d)
 {
     struct {
         char kind[8]; /* no padding */
         int64_t i;
         double d;
-    } number = {.kind = "i"};
+    } number = {.kind = {kind}, .i = i, .d = d};
+
+    order_owns(r, ORDER_VALUE, &number, sizeof(number));
+}
+
+/* What is no whole number: a fraction, a date, an ObjectId, binary, as the BSON of a document that
+ * holds it. */
+static void order_by_value(struct record *r, const bson_value_t *value)
+{
+    bson_t holder = BSON_INITIALIZER;
+
+    MUST(bson_append_value(&holder, "", 0, value));
+    order_owns(r, ORDER_VALUE, bson_get_data(&holder), holder.len);
+    bson_destroy(&holder);
+}
+
+static void order_by_text(struct record *r, const json_t *text)
+{
+    size_t len = json_string_length(text);
+    char *bytes = mem_grow(NULL, len + 1, 1);
+
+    bytes[0] = 's';
+    memcpy(bytes + 1, json_string_value(text), len);
+    r->order_owned = bytes;
+    order_is(r, ORDER_VALUE, slice_of(bytes, len + 1));
+}
+
+/* A scalar as its kind and its bytes, equal numbers as equal bytes. False: it is none, or null. */
+static bool order_by_node(struct record *r, const json_t *node)
+{
+    bson_value_t value = {0}, canonical = {0};
+    int64_t i;
 
     if (json_is_string(node)) {
-        size_t len = json_string_length(node);
-        char *bytes = mem_grow(NULL, len + 1, 1);
-
-        bytes[0] = 's';
-        memcpy(bytes + 1, json_string_value(node), len);
-        r->order_owned = bytes;
-        order_is(r, ORDER_VALUE, slice_of(bytes, len + 1));
+        order_by_text(r, node);
         return true;
     }
-    if (json_is_integer(node))
-        number.i = json_integer_value(node);
-    else if (json_is_boolean(node)) {
-        number.kind[0] = 'b';
-        number.i = json_is_true(node);
-    } else if (!json_is_real(node)) {
-        return false;
-    } else if (!types_exact_integer(json_real_value(node), &number.i)) {
-        number.kind[0] = 'd';
-        number.d = json_real_value(node);
+    if (json_is_boolean(node)) {
+        order_by_number(r, 'b', json_is_true(node), 0);
+        return true;
     }
-    order_owns(r, ORDER_VALUE, &number, sizeof(number));
+    if (!mapping_scalar(r, node, &value))
+        return false;
+    if (value.value_type == BSON_TYPE_DECIMAL128) {
+        types_canonical_decimal(&value.value.v_decimal128, &canonical);
+        value = canonical;
+    }
+    if (value.value_type == BSON_TYPE_INT32)
+        order_by_number(r, 'i', value.value.v_int32, 0);
+    else if (value.value_type == BSON_TYPE_INT64)
+        order_by_number(r, 'i', value.value.v_int64, 0);
+    else if (value.value_type != BSON_TYPE_DOUBLE)
+        order_by_value(r, &value);
+    else if (types_exact_integer(value.value.v_double, &i))
+        order_by_number(r, 'i', i, 0);
+    else
+        order_by_number(r, 'd', 0, value.value.v_double);
     return true;
 }
 
@@ -146,8 +188,8 @@ static bool order_by_pick(const struct mapping *m, struct record *r)
     json_t *node;
 
     if (m->order.kind == PICK_VALUE)
-        return payload_parse(r, false) && path_get(&m->order.path, r->json, &node) == PATH_FOUND &&
-               order_by_node(r, node);
+        return payload_parse(r, &m->payload, false) &&
+               path_get(&m->order.path, r->json, &node) == PATH_FOUND && order_by_node(r, node);
     if (!pick_bytes(&m->order, r, &bytes))
         return false;
     order_is(r, m->order.kind == PICK_KEY ? ORDER_KEY : ORDER_VALUE, bytes);
@@ -160,11 +202,11 @@ static bool order_by_pick(const struct mapping *m, struct record *r)
  */
 enum { TREE_KEPT_MAX = 64 * 1024 };
 
-static void keep_or_release(struct record *r)
+static void keep_or_release(const struct mapping *m, struct record *r)
 {
     size_t bytes = payload_tree_bytes(r->value, TREE_KEPT_MAX);
 
-    if (bytes > TREE_KEPT_MAX)
+    if (m->payload.format == FORMAT_BSON || bytes > TREE_KEPT_MAX) /* BSON has no brackets */
         payload_release(r);
     else
         r->bytes += bytes;
@@ -183,7 +225,7 @@ void mapping_order(const struct mapping *m, struct record *r)
     if (r->order_owned != NULL)
         r->bytes += r->order_key.len;
     if (r->json != NULL && !parsed)
-        keep_or_release(r);
+        keep_or_release(m, r);
 }
 
 /* --- the write --- */
@@ -252,6 +294,16 @@ static bool hash_has_place(const struct mapping_work *w)
     return false;
 }
 
+static struct json_bson_in bson_in(const struct mapping_work *w)
+{
+    return (struct json_bson_in){.root = w->tree,
+                                 .notes = w->notes,
+                                 .n_notes = w->n_notes,
+                                 .values = w->r->values,
+                                 .skip_id = w->m->into_id,
+                                 .drop_nulls = w->m->route->drop_nulls};
+}
+
 /*
  * The payload's own part: with types, include, exclude, rename and under, but without set,
  * source_fields and what the dedup key brings, which differ from delivery to delivery (an offset)
@@ -259,8 +311,7 @@ static bool hash_has_place(const struct mapping_work *w)
  */
 void mapping_hash_payload(struct mapping_work *w)
 {
-    struct json_bson_in in = {
-        .root = w->tree, .notes = w->notes, .n_notes = w->n_notes, .skip_id = w->m->into_id};
+    struct json_bson_in in = bson_in(w);
     bson_t *payload;
     bool odd_names;
 
@@ -280,8 +331,7 @@ static void add_hash(struct mapping_work *w, bson_t *document)
 
 static bool to_document(struct mapping_work *w, struct write_op *out)
 {
-    struct json_bson_in in = {
-        .root = w->tree, .notes = w->notes, .n_notes = w->n_notes, .skip_id = w->m->into_id};
+    struct json_bson_in in = bson_in(w);
     size_t used = (size_t)out->filter->len * (w->m->into_id ? 2 : 1);
     bool odd_names;
 
@@ -337,7 +387,7 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
 
     if (r->value.ptr == NULL)
         return no_value(m, r);
-    if (!payload_parse(r, true))
+    if (!payload_parse(r, &m->payload, true))
         return MAPPING_REJECTED;
     w.notes = m->max_notes <= FEW ? few : mem_array(m->max_notes, sizeof(*w.notes));
 

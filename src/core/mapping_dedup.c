@@ -150,10 +150,37 @@ static bool add_text(bson_t *to, const char *name, struct slice s, struct dedup_
     return bson_append_utf8(to, name, -1, s.ptr, (int)s.len);
 }
 
-static bool add_typed(bson_t *to, const struct mapping_part *part, const struct record *r,
-                      const json_t *node, struct dedup_fault *f)
+/* What has one value and is equal to nothing but itself. any_binary: the route says that the field
+ * is one; otherwise only a UUID (subtype 4, or 3 of old drivers) is an identity. */
+static bool add_value(bson_t *to, const char *name, const bson_value_t *v, bool any_binary,
+                      struct dedup_fault *f)
 {
-    struct slice number = {0};
+    switch (v->value_type) {
+    case BSON_TYPE_DOUBLE:
+        return add_double(to, name, v->value.v_double, f);
+    case BSON_TYPE_INT32:
+        return bson_append_int64(to, name, -1, v->value.v_int32);
+    case BSON_TYPE_DECIMAL128:
+        if (!types_decimal_is_finite(&v->value.v_decimal128))
+            return fault(f, REASON_DEDUP_NOT_SCALAR, "is a decimal without a value");
+        return mapping_append_decimal(to, name, &v->value.v_decimal128);
+    case BSON_TYPE_BINARY:
+        if (!any_binary && v->value.v_binary.subtype != BSON_SUBTYPE_UUID &&
+            v->value.v_binary.subtype != BSON_SUBTYPE_UUID_DEPRECATED)
+            return fault(f, REASON_DEDUP_NOT_SCALAR, "is binary and no UUID");
+        if (v->value.v_binary.data_len == 0)
+            return fault(f, REASON_DEDUP_EMPTY, "is empty");
+        return bson_append_value(to, name, -1, v);
+    default:
+        return bson_append_value(to, name, -1, v);
+    }
+}
+
+static bool add_typed(bson_t *to, const struct mapping *m, const struct mapping_part *part,
+                      const struct record *r, const json_t *node, struct dedup_fault *f)
+{
+    struct mapping_type type = {.path = part->pick.path, .type = part->type};
+    bson_value_t value = {0};
     struct typed typed;
     bool ok;
 
@@ -161,29 +188,39 @@ static bool add_typed(bson_t *to, const struct mapping_part *part, const struct 
         return fault(f, REASON_DEDUP_EMPTY, "is empty");
     if (json_is_object(node) || json_is_array(node))
         return fault(f, REASON_DEDUP_NOT_SCALAR, "is an object or an array");
-    if (part->type == TYPE_DECIMAL && json_is_real(node))
-        number = payload_number_text(r->value, r->json, &part->pick.path);
-    if (!types_convert(part->type, node, number, &typed, &f->what)) {
+    switch (mapping_convert(m, r, &type, node, &typed, &f->what)) {
+    case TYPES_REFUSED:
         f->reason = REASON_TYPE_CONVERSION;
         return false;
+    case TYPES_SAME:
+        return mapping_scalar(r, node, &value) && add_value(to, part->name, &value, true, f);
+    case TYPES_CONVERTED:
+        break;
     }
-    if (typed.value.value_type == BSON_TYPE_DOUBLE)
-        ok = add_double(to, part->name, typed.value.value.v_double, f);
-    else if (typed.value.value_type == BSON_TYPE_DECIMAL128)
-        ok = mapping_append_decimal(to, part->name, &typed.value.value.v_decimal128);
-    else
-        ok = bson_append_value(to, part->name, -1, &typed.value);
+    ok = add_value(to, part->name, &typed.value, true, f);
     typed_clear(&typed);
     return ok;
 }
 
-static bool add_node(bson_t *to, const struct mapping_part *part, const struct record *r,
-                     const json_t *node, struct dedup_fault *f)
+static bool add_encoded(bson_t *to, const struct mapping_part *part, const struct record *r,
+                        const json_t *node, struct dedup_fault *f)
+{
+    bson_value_t value = {0};
+
+    if (mapping_scalar(r, node, &value))
+        return add_value(to, part->name, &value, false, f);
+    return fault(f, REASON_DEDUP_NOT_SCALAR, "is of a BSON type that can't be an identity");
+}
+
+static bool add_node(bson_t *to, const struct mapping *m, const struct mapping_part *part,
+                     const struct record *r, const json_t *node, struct dedup_fault *f)
 {
     if (json_is_null(node))
         return fault(f, REASON_DEDUP_NULL, "is null");
     if (part->has_type)
-        return add_typed(to, part, r, node, f);
+        return add_typed(to, m, part, r, node, f);
+    if (r->values != NULL && values_get(r->values, node) != NULL)
+        return add_encoded(to, part, r, node, f);
     switch (json_typeof(node)) {
     case JSON_STRING: /* jansson has checked the UTF-8 */
         if (json_string_length(node) == 0)
@@ -214,8 +251,8 @@ static bool add_offset(bson_t *to, const char *name, const struct record *r)
            bson_append_document_end(to, &child);
 }
 
-static bool add_part(bson_t *to, const struct mapping_part *part, const struct record *r,
-                     struct dedup_fault *f)
+static bool add_part(bson_t *to, const struct mapping *m, const struct mapping_part *part,
+                     const struct record *r, struct dedup_fault *f)
 {
     struct slice bytes;
     json_t *node;
@@ -225,7 +262,7 @@ static bool add_part(bson_t *to, const struct mapping_part *part, const struct r
     case PICK_VALUE:
         switch (path_get(&part->pick.path, r->json, &node)) {
         case PATH_FOUND:
-            return add_node(to, part, r, node, f);
+            return add_node(to, m, part, r, node, f);
         case PATH_IN_ARRAY:
             return fault(f, REASON_DEDUP_NOT_SCALAR, "runs through an array");
         case PATH_MISSING:
@@ -264,7 +301,7 @@ bool mapping_dedup_filter(const struct mapping *m, struct record *r, bson_t *fil
         const struct mapping_part *part = &m->parts[i];
         struct dedup_fault f = {.reason = REASON_TOO_LARGE, .what = "is larger than a document"};
 
-        if (add_part(to, part, r, &f))
+        if (add_part(to, m, part, r, &f))
             continue;
         if (nested)
             MUST(bson_append_document_end(filter, &child));

@@ -209,8 +209,11 @@ static struct typed *add_note(struct mapping_work *w, const json_t *node)
     return &note->typed;
 }
 
+/* Is it written as something else than it seems? */
 static bool has_note(const struct mapping_work *w, const json_t *node)
 {
+    if (values_get(w->r->values, node) != NULL)
+        return true;
     for (size_t i = 0; i < w->n_notes; i++) {
         if (w->notes[i].node == node)
             return true;
@@ -222,7 +225,6 @@ static bool has_note(const struct mapping_work *w, const json_t *node)
 static bool note_type(struct mapping_work *w, const struct mapping_type *type)
 {
     struct record *r = w->r;
-    struct slice number = {0};
     const char *why;
     json_t *node;
 
@@ -239,10 +241,15 @@ static bool note_type(struct mapping_work *w, const struct mapping_type *type)
     }
     if (json_is_null(node))
         return true;
-    if (type->type == TYPE_DECIMAL && json_is_real(node))
-        number = payload_number_text(r->value, r->json, &type->path);
-    if (types_convert(type->type, node, number, add_note(w, node), &why))
+    switch (mapping_convert(w->m, r, type, node, add_note(w, node), &why)) {
+    case TYPES_CONVERTED:
         return true;
+    case TYPES_SAME:
+        w->n_notes--;
+        return true;
+    case TYPES_REFUSED:
+        break;
+    }
     w->n_notes--;
     record_reject(r, REASON_TYPE_CONVERSION, 0, "\"%s\" must be %s", type->path.text, why);
     record_reject_at(r, type->path.text);

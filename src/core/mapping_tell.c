@@ -85,7 +85,14 @@ static bool template_of(struct mapping *m, struct template **out, enum template_
     if (*out == NULL)
         return err_wrap(e, "invalidate");
     m->tells_payload = m->tells_payload || template_needs_payload(*out);
-    return true;
+    if (!template_needs_payload(*out) || payload_has_fields(m->payload.format))
+        return true;
+    template_free(*out);
+    *out = NULL;
+    return err_set(e, ERR_CONFIG, 0,
+                   "invalidate: template \"%s\" names a value path, and a payload of this format "
+                   "has no fields",
+                   text);
 }
 
 static bool tell_new(struct mapping *m, struct mapping_tell *tell, struct err *e)
@@ -214,8 +221,8 @@ void mapping_invalidations(const struct mapping *m, struct record *r, bool inser
     struct teller t = {.m = m, .r = r, .out = out};
 
     if (m->tells_payload)
-        (void)payload_parse(r,
-                            false); /* again, when it was released; a path in nothing is missing */
+        /* again, when it was released; a path in nothing is missing */
+        (void)payload_parse(r, &m->payload, false);
     for (size_t i = 0; i < m->n_tells; i++) {
         const struct mapping_tell *tell = &m->tells[i];
 

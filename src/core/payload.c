@@ -3,6 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "core/payload_private.h"
+
 /* Names that occur twice are refused, \u0000 inside a string is kept. */
 static const size_t FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
 
@@ -11,8 +13,8 @@ static bool starts_with(struct slice s, const char *magic, size_t len)
     return s.len >= len && memcmp(s.ptr, magic, len) == 0;
 }
 
-/* What a JSON text can't begin with and operators should be told by name. Looked at only after a
- * failure. */
+/* What a payload can't begin with and operators should be told by name. Looked at only after a
+ * failure: BSON of 256 bytes begins with a zero too. */
 static bool name_the_framing(struct record *r)
 {
     static const struct {
@@ -39,11 +41,6 @@ static bool name_the_framing(struct record *r)
                       "serializer wrote it");
         return true;
     }
-    if (starts_with(r->value, "\xef\xbb\xbf", 3)) {
-        record_reject(r, REASON_JSON_SYNTAX, 0,
-                      "the value begins with a byte order mark (BOM), which JSON forbids");
-        return true;
-    }
     return false;
 }
 
@@ -66,6 +63,11 @@ static void explain(struct record *r, const json_error_t *error)
 
     if (name_the_framing(r))
         return;
+    if (starts_with(r->value, "\xef\xbb\xbf", 3)) {
+        record_reject(r, REASON_JSON_SYNTAX, 0,
+                      "the value begins with a byte order mark (BOM), which JSON forbids");
+        return;
+    }
     switch (json_error_code(error)) {
     case json_error_invalid_utf8:
         record_reject(r, REASON_INVALID_UTF8, 0, "not UTF-8 at byte %d", at);
@@ -100,21 +102,11 @@ static void explain(struct record *r, const json_error_t *error)
     }
 }
 
-bool payload_parse(struct record *r, bool reject)
+static bool parse_json(struct record *r, bool reject)
 {
     json_error_t error;
-    json_t *json;
+    json_t *json = json_loadb(r->value.ptr, r->value.len, FLAGS, &error);
 
-    if (r->json != NULL)
-        return true;
-    if (r->value.ptr == NULL || r->value.len == 0) {
-        if (reject && r->value.ptr == NULL)
-            record_reject(r, REASON_TOMBSTONE, 0, "the record has no value");
-        else if (reject)
-            record_reject(r, REASON_EMPTY_VALUE, 0, "the value has no bytes");
-        return false;
-    }
-    json = json_loadb(r->value.ptr, r->value.len, FLAGS, &error);
     if (json == NULL) {
         if (reject)
             explain(r, &error);
@@ -130,10 +122,113 @@ bool payload_parse(struct record *r, bool reject)
     return true;
 }
 
+/* What payload_extjson() and payload_bson() say. */
+static bool finish(struct record *r, bool ok, const struct payload_fault *f, bool reject)
+{
+    if (ok)
+        return true;
+    payload_release(r);
+    if (reject && !(r->value.len > 0 && f->reason == REASON_BSON_SYNTAX && name_the_framing(r)))
+        record_reject(r, f->reason, 0, "%s, at byte %zu", f->what, f->at);
+    return false;
+}
+
+static bool parse_extjson(struct record *r, bool reject)
+{
+    struct payload_fault f = {0};
+
+    if (!parse_json(r, reject))
+        return false;
+    r->values = values_new(slice_of(NULL, 0));
+    return finish(r, payload_extjson(r->value, r->json, r->values, &f), &f, reject);
+}
+
+static bool parse_bson(struct record *r, bool reject)
+{
+    struct payload_fault f = {0};
+
+    r->values = values_new(r->value);
+    r->json = payload_bson(r->value, r->values, &f);
+    return finish(r, r->json != NULL, &f, reject);
+}
+
+static void put_value(struct record *r, const struct path *field, json_t *value)
+{
+    r->json = json_object();
+    MUST(path_put(field, r->json, value)); /* nothing else is there */
+    json_decref(value);
+}
+
+static bool parse_string(struct record *r, const struct path *field, bool reject)
+{
+    if (!payload_is_utf8(r->value)) {
+        if (reject && !name_the_framing(r))
+            record_reject(r, REASON_INVALID_UTF8, 0, "the value is not UTF-8");
+        return false;
+    }
+    put_value(r, field, json_stringn_nocheck(r->value.ptr, r->value.len));
+    return true;
+}
+
+/* The bytes as BSON has them: length, subtype 0, the value. A document is never that large, so what
+ * is longer than the length can say is too_large in any case. */
+static bool parse_bytes(struct record *r, const struct path *field)
+{
+    struct value value = {.type = BSON_TYPE_BINARY, .len = 5 + r->value.len};
+    uint32_t len = (uint32_t)r->value.len;
+
+    r->values = values_new(slice_of(NULL, 0));
+    buf_add(&r->values->made, &len, 4);
+    buf_add_char(&r->values->made, BSON_SUBTYPE_BINARY);
+    buf_add(&r->values->made, r->value.ptr, r->value.len);
+    put_value(r, field, values_add(r->values, &value));
+    return true;
+}
+
+static bool is_empty(struct record *r, bool reject)
+{
+    if (r->value.len > 0)
+        return false;
+    if (reject)
+        record_reject(r, REASON_EMPTY_VALUE, 0, "the value has no bytes");
+    return true;
+}
+
+bool payload_has_fields(enum config_format format)
+{
+    return format != FORMAT_STRING && format != FORMAT_BYTES;
+}
+
+bool payload_parse(struct record *r, const struct payload_rule *rule, bool reject)
+{
+    if (r->json != NULL)
+        return true;
+    if (r->value.ptr == NULL) {
+        if (reject)
+            record_reject(r, REASON_TOMBSTONE, 0, "the record has no value");
+        return false;
+    }
+    switch (rule->format) {
+    case FORMAT_JSON:
+        return !is_empty(r, reject) && parse_json(r, reject);
+    case FORMAT_EXTJSON:
+        return !is_empty(r, reject) && parse_extjson(r, reject);
+    case FORMAT_BSON:
+        return !is_empty(r, reject) && parse_bson(r, reject);
+    case FORMAT_STRING: /* of no bytes is a text too */
+        return parse_string(r, &rule->field, reject);
+    case FORMAT_BYTES:
+        return parse_bytes(r, &rule->field);
+    }
+    return false;
+}
+
 void payload_release(struct record *r)
 {
     json_decref(r->json);
+    values_free(r->values);
     r->json = NULL;
+    r->values = NULL;
 }
 
 /*

@@ -13,6 +13,13 @@ static const struct row rows[REASON_COUNT] = {
     [REASON_NONE] = {"none", "nothing is wrong with the record"},
     [REASON_JSON_SYNTAX] = {"json_syntax", "the value is not one JSON text as RFC 8259 defines it; "
                                            "the error says at which byte. Fix the producer"},
+    [REASON_EXTJSON_SYNTAX] =
+        {"extjson_syntax", "an object with a name that Extended JSON keeps for its types ($oid, "
+                           "$date, ...) is none of its forms. Fix the producer, or say format = "
+                           "\"json\" where these are ordinary names"},
+    [REASON_BSON_SYNTAX] = {"bson_syntax",
+                            "the value is not one BSON document as bsonspec.org defines it; the "
+                            "error says at which byte. Fix the producer"},
     [REASON_NOT_AN_OBJECT] = {"not_an_object",
                               "the value is JSON but an array or a bare value, which MongoDB can't "
                               "store as a document. Send an object"},

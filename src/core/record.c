@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "core/values.h"
 
 enum { REJECTION_TEXT_MAX = 1024 };
 
@@ -66,6 +67,7 @@ void record_free(struct record *r)
     if (r == NULL)
         return;
     json_decref(r->json);
+    values_free(r->values);
     mem_free(r->order_owned);
     mem_free(r->rejected.text);
     mem_free(r);

@@ -1,13 +1,15 @@
 #include "core/template.h"
 
+#include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "core/payload.h"
 #include "core/pick.h"
+#include "core/types.h"
+#include "core/values.h"
 
 /* A literal, or a placeholder. */
 struct piece {
@@ -259,18 +261,78 @@ static bool add_string(const struct template *t, const struct piece *piece, stru
     return true;
 }
 
-/* The shortest text that reads back as d. */
 static void add_real(double d, struct buf *out)
 {
-    char text[32];
+    char text[TYPES_DOUBLE_TEXT];
 
-    for (int precision = 15; precision <= 17; precision++) {
-        (void)snprintf(text, sizeof(text), "%.*g", precision, d);
-        double back = strtod(text, NULL);
-        if (!(back < d || back > d))
-            break;
-    }
+    types_double_text(d, text);
     buf_add_text(out, text);
+}
+
+static void add_uuid(const uint8_t *bytes, struct buf *out)
+{
+    for (size_t i = 0; i < 16; i++)
+        buf_printf(out, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+}
+
+/* A value that JSON has no word for, as a template shows it; false: as nothing. *number: it needs
+ * no quotes in JSON. */
+static bool add_value(const bson_value_t *v, struct buf *out, bool *number)
+{
+    char text[BSON_DECIMAL128_STRING];
+
+    *number = true;
+    switch (v->value_type) {
+    case BSON_TYPE_INT32:
+        buf_printf(out, "%" PRId32, v->value.v_int32);
+        return true;
+    case BSON_TYPE_INT64:
+        buf_printf(out, "%" PRId64, v->value.v_int64);
+        return true;
+    case BSON_TYPE_DOUBLE: /* beside the tree because it is infinite or none, or canonical */
+        if (!isfinite(v->value.v_double))
+            return false;
+        add_real(v->value.v_double, out);
+        return true;
+    case BSON_TYPE_DECIMAL128:
+        if (!types_decimal_is_finite(&v->value.v_decimal128))
+            return false;
+        bson_decimal128_to_string(&v->value.v_decimal128, text);
+        buf_add_text(out, text);
+        return true;
+    case BSON_TYPE_DATE_TIME:
+        buf_printf(out, "%" PRId64, v->value.v_datetime);
+        return true;
+    case BSON_TYPE_OID:
+        *number = false;
+        bson_oid_to_string(&v->value.v_oid, text);
+        buf_add_text(out, text);
+        return true;
+    case BSON_TYPE_BINARY:
+        *number = false;
+        if (v->value.v_binary.subtype != BSON_SUBTYPE_UUID || v->value.v_binary.data_len != 16)
+            return false;
+        add_uuid(v->value.v_binary.data, out);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool add_encoded(const struct template *t, const struct piece *piece, const struct record *r,
+                        const struct value *value, struct buf *out)
+{
+    bson_value_t scalar = {0};
+    struct buf text = {0};
+    bool number,
+        ok = values_scalar(r->values, value, &scalar) && add_value(&scalar, &text, &number);
+
+    if (ok && number)
+        buf_add(out, text.data, text.len);
+    else if (ok)
+        ok = add_string(t, piece, slice_of(text.data, text.len), out);
+    buf_clear(&text);
+    return ok;
 }
 
 static bool add_node(const struct template *t, const struct piece *piece, const json_t *node,
@@ -298,13 +360,17 @@ static bool add_node(const struct template *t, const struct piece *piece, const 
 static bool add_pick(const struct template *t, const struct piece *piece, const struct record *r,
                      struct buf *out)
 {
+    const struct value *value;
     struct slice bytes;
     int64_t number;
     json_t *node;
 
-    if (piece->pick.kind == PICK_VALUE)
-        return path_get(&piece->pick.path, r->json, &node) == PATH_FOUND &&
-               add_node(t, piece, node, out);
+    if (piece->pick.kind == PICK_VALUE) {
+        if (path_get(&piece->pick.path, r->json, &node) != PATH_FOUND)
+            return false;
+        value = values_get(r->values, node);
+        return value != NULL ? add_encoded(t, piece, r, value, out) : add_node(t, piece, node, out);
+    }
     if (pick_bytes(&piece->pick, r, &bytes))
         return add_string(t, piece, bytes, out);
     if (!pick_number(&piece->pick, r, &number))

@@ -9,10 +9,10 @@ static const struct {
     const char *name;
     enum value_type type;
 } names[] = {
-    {"date", TYPE_DATE},       {"date_ms", TYPE_DATE_MS},   {"date_s", TYPE_DATE_S},
-    {"date_us", TYPE_DATE_US}, {"objectid", TYPE_OBJECTID}, {"decimal", TYPE_DECIMAL},
-    {"long", TYPE_LONG},       {"double", TYPE_DOUBLE},     {"uuid", TYPE_UUID},
-    {"binary", TYPE_BINARY},
+    {"date", TYPE_DATE},       {"date_ms", TYPE_DATE_MS},       {"date_s", TYPE_DATE_S},
+    {"date_us", TYPE_DATE_US}, {"objectid", TYPE_OBJECTID},     {"decimal", TYPE_DECIMAL},
+    {"long", TYPE_LONG},       {"double", TYPE_DOUBLE},         {"uuid", TYPE_UUID},
+    {"binary", TYPE_BINARY},   {"binary_url", TYPE_BINARY_URL},
 };
 
 bool types_parse(const char *name, enum value_type *out)
@@ -28,7 +28,8 @@ bool types_parse(const char *name, enum value_type *out)
 
 const char *types_names(void)
 {
-    return "date, date_ms, date_s, date_us, objectid, decimal, long, double, uuid, binary";
+    return "date, date_ms, date_s, date_us, objectid, decimal, long, double, uuid, binary, "
+           "binary_url";
 }
 
 void typed_clear(struct typed *t)
@@ -55,8 +56,8 @@ static bool date_is(struct typed *out, int64_t ms)
     return true;
 }
 
-/* unit_ms: how many milliseconds one has; 0 for microseconds. */
-static bool epoch(const json_t *in, int64_t unit_ms, struct typed *out)
+/* unit_ms: how many milliseconds one has; 0 for microseconds. Only seconds may have a fraction. */
+static bool epoch(const json_t *in, int64_t unit_ms, struct slice number, struct typed *out)
 {
     int64_t i;
 
@@ -69,14 +70,10 @@ static bool epoch(const json_t *in, int64_t unit_ms, struct typed *out)
     if (!json_is_real(in))
         return false;
 
-    double d = json_real_value(in);
-    if (unit_ms != 1000)
-        return types_exact_integer(d, &i) &&
-               date_is(out, unit_ms == 0 ? i / 1000 - (i % 1000 < 0) : i);
-    /* Seconds: to the nearest millisecond, because 1517966773.84 * 1000 is a hair below what was
-     * meant. */
-    d = d * 1000 + (d < 0 ? -0.5 : 0.5);
-    return d > -TYPES_EXACT_DOUBLE && d < TYPES_EXACT_DOUBLE && date_is(out, (int64_t)d);
+    if (unit_ms == 1000)
+        return types_scaled(number.ptr, number.len, 3, &i) && date_is(out, i);
+    return types_exact_integer(json_real_value(in), &i) &&
+           date_is(out, unit_ms == 0 ? i / 1000 - (i % 1000 < 0) : i);
 }
 
 static bool to_date(const json_t *in, struct typed *out)
@@ -85,7 +82,7 @@ static bool to_date(const json_t *in, struct typed *out)
 
     if (json_is_string(in))
         return types_date(json_string_value(in), json_string_length(in), &ms) && date_is(out, ms);
-    return epoch(in, 1, out);
+    return epoch(in, 1, slice_of(NULL, 0), out);
 }
 
 static int hex(char c)
@@ -145,7 +142,7 @@ static bool to_uuid(const json_t *in, struct typed *out)
     return binary_is(out, BSON_SUBTYPE_UUID, out->bytes, sizeof(out->bytes));
 }
 
-static int base64_digit(char c)
+static int base64_digit(char c, bool url)
 {
     if (c >= 'A' && c <= 'Z')
         return c - 'A';
@@ -153,29 +150,23 @@ static int base64_digit(char c)
         return c - 'a' + 26;
     if (c >= '0' && c <= '9')
         return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
+    return c == (url ? '-' : '+') ? 62 : c == (url ? '_' : '/') ? 63 : -1;
 }
 
-/* RFC 4648 section 4: padded, no line breaks, the bits behind the end are zero. */
-static bool to_binary(const json_t *in, struct typed *out)
+/* Digits alone to bytes; returns how many, or -1. No line breaks, and the bits behind the end are
+ * zero: a text that says nothing else has one form only. */
+static ptrdiff_t base64_bytes(const char *text, size_t len, bool url, uint8_t *bytes)
 {
-    size_t len = json_string_length(in), n = 0;
-    const char *text = json_string_value(in);
-
-    if (text == NULL || len % 4 != 0 || len > UINT32_MAX)
-        return false;
-
-    size_t padding = len == 0 || text[len - 1] != '=' ? 0 : text[len - 2] != '=' ? 1 : 2;
-    uint8_t *bytes = mem_grow(NULL, len / 4 * 3 + 1, 1);
     uint32_t bits = 0, held = 0;
+    ptrdiff_t n = 0;
 
-    for (size_t i = 0; i < len - padding; i++) {
-        int digit = base64_digit(text[i]);
+    if (len % 4 == 1)
+        return -1;
+    for (size_t i = 0; i < len; i++) {
+        int digit = base64_digit(text[i], url);
 
-        if (digit < 0) {
-            mem_free(bytes);
-            return false;
-        }
+        if (digit < 0)
+            return -1;
         bits = bits << 6 | (uint32_t)digit;
         held += 6;
         if (held >= 8) {
@@ -184,12 +175,31 @@ static bool to_binary(const json_t *in, struct typed *out)
             bits &= (1U << held) - 1;
         }
     }
-    if (bits != 0) {
+    return bits == 0 ? n : -1;
+}
+
+/* RFC 4648 section 4, padded; or section 5, where padding may be left out. */
+static bool to_binary(const json_t *in, bool url, struct typed *out)
+{
+    size_t len = json_string_length(in), digits = len;
+    const char *text = json_string_value(in);
+    uint8_t *bytes;
+    ptrdiff_t n;
+
+    if (text == NULL || len > UINT32_MAX)
+        return false;
+    if (len % 4 == 0)
+        digits -= len == 0 || text[len - 1] != '=' ? 0 : text[len - 2] != '=' ? 1 : 2;
+    else if (!url)
+        return false;
+    bytes = mem_grow(NULL, len / 4 * 3 + 3, 1);
+    n = base64_bytes(text, digits, url, bytes);
+    if (n < 0) {
         mem_free(bytes);
         return false;
     }
     out->owned = bytes;
-    return binary_is(out, BSON_SUBTYPE_BINARY, bytes, n);
+    return binary_is(out, BSON_SUBTYPE_BINARY, bytes, (size_t)n);
 }
 
 static bool decimal_text(const char *text, size_t len, struct typed *out)
@@ -204,7 +214,7 @@ static bool to_decimal(const json_t *in, struct slice number, struct typed *out)
 
     if (json_is_string(in))
         return decimal_text(json_string_value(in), json_string_length(in), out);
-    if (json_is_real(in))
+    if (json_is_number(in) && number.ptr != NULL) /* also an integer: -0 has a sign */
         return decimal_text(number.ptr, number.len, out);
     if (!json_is_integer(in))
         return false;
@@ -276,42 +286,139 @@ static bool to_number(const json_t *in, bool (*of)(const json_t *, struct typed 
     return ok;
 }
 
+static const char *expected(enum value_type type)
+{
+    switch (type) {
+    case TYPE_DATE:
+        return "an RFC 3339 date and time, or epoch milliseconds as a number";
+    case TYPE_DATE_MS:
+        return "epoch milliseconds as a whole number";
+    case TYPE_DATE_S:
+        return "epoch seconds as a number";
+    case TYPE_DATE_US:
+        return "epoch microseconds as a whole number";
+    case TYPE_OBJECTID:
+        return "24 hexadecimal digits as text";
+    case TYPE_DECIMAL:
+        return "a number of at most 34 digits, as a number or as text";
+    case TYPE_LONG:
+        return "a whole number within int64, as a number or as text";
+    case TYPE_DOUBLE:
+        return "a number that a double can hold, as a number or as text";
+    case TYPE_UUID:
+        return "a UUID as text: 8-4-4-4-12 hexadecimal digits";
+    case TYPE_BINARY:
+        return "base64 with padding as text";
+    case TYPE_BINARY_URL:
+        return "base64 of the alphabet for URLs as text";
+    }
+    return "of a known type";
+}
+
 bool types_convert(enum value_type type, const json_t *in, struct slice number, struct typed *out,
                    const char **why)
 {
     out->owned = NULL;
     out->value.padding = 0;
+    *why = expected(type);
     switch (type) {
     case TYPE_DATE:
-        *why = "an RFC 3339 date and time, or epoch milliseconds as a number";
         return to_date(in, out);
     case TYPE_DATE_MS:
-        *why = "epoch milliseconds as a whole number";
-        return epoch(in, 1, out);
+        return epoch(in, 1, number, out);
     case TYPE_DATE_S:
-        *why = "epoch seconds as a number";
-        return epoch(in, 1000, out);
+        return epoch(in, 1000, number, out);
     case TYPE_DATE_US:
-        *why = "epoch microseconds as a whole number";
-        return epoch(in, 0, out);
+        return epoch(in, 0, number, out);
     case TYPE_OBJECTID:
-        *why = "24 hexadecimal digits as text";
         return to_objectid(in, out);
     case TYPE_DECIMAL:
-        *why = "a number of at most 34 digits, as a number or as text";
         return to_decimal(in, number, out);
     case TYPE_LONG:
-        *why = "a whole number within int64, as a number or as text";
         return to_number(in, long_of, out);
     case TYPE_DOUBLE:
-        *why = "a number that a double can hold, as a number or as text";
         return to_number(in, double_of, out);
     case TYPE_UUID:
-        *why = "a UUID as text: 8-4-4-4-12 hexadecimal digits";
         return to_uuid(in, out);
     case TYPE_BINARY:
-        *why = "base64 with padding as text";
-        return to_binary(in, out);
+        return to_binary(in, false, out);
+    case TYPE_BINARY_URL:
+        return to_binary(in, true, out);
     }
     return false;
+}
+
+/* --- from BSON --- */
+
+/* The type that the value would have; EOD: any number that fits. */
+static bool is_already(enum value_type type, const bson_value_t *in)
+{
+    switch (type) {
+    case TYPE_DATE:
+    case TYPE_DATE_MS:
+    case TYPE_DATE_S:
+    case TYPE_DATE_US:
+        return in->value_type == BSON_TYPE_DATE_TIME;
+    case TYPE_OBJECTID:
+        return in->value_type == BSON_TYPE_OID;
+    case TYPE_DECIMAL:
+        return in->value_type == BSON_TYPE_DECIMAL128;
+    case TYPE_LONG:
+        return in->value_type == BSON_TYPE_INT64;
+    case TYPE_DOUBLE:
+        return in->value_type == BSON_TYPE_DOUBLE;
+    case TYPE_UUID:
+        return in->value_type == BSON_TYPE_BINARY && in->value.v_binary.data_len == 16 &&
+               in->value.v_binary.subtype == BSON_SUBTYPE_UUID;
+    case TYPE_BINARY:
+    case TYPE_BINARY_URL:
+        return in->value_type == BSON_TYPE_BINARY;
+    }
+    return false;
+}
+
+/* A number as JSON would have it, for the same rules; NULL: it is none, or a decimal that is no
+ * int64. */
+static json_t *number_of(enum value_type type, const bson_value_t *in)
+{
+    bson_value_t canonical = {0};
+    int64_t i;
+
+    switch (in->value_type) {
+    case BSON_TYPE_INT32:
+        return json_integer(in->value.v_int32);
+    case BSON_TYPE_INT64:
+        return json_integer(in->value.v_int64);
+    case BSON_TYPE_DOUBLE:
+        if (type != TYPE_DECIMAL)
+            return json_real(in->value.v_double); /* NULL for NaN and infinities */
+        return types_exact_integer(in->value.v_double, &i) ? json_integer(i) : NULL;
+    case BSON_TYPE_DECIMAL128:
+        types_canonical_decimal(&in->value.v_decimal128, &canonical);
+        return canonical.value_type == BSON_TYPE_INT64 ? json_integer(canonical.value.v_int64)
+                                                       : NULL;
+    default:
+        return NULL;
+    }
+}
+
+enum types_fit types_convert_bson(enum value_type type, const bson_value_t *in, struct typed *out,
+                                  const char **why)
+{
+    char text[TYPES_DOUBLE_TEXT];
+    struct slice number = {0};
+    json_t *node;
+    bool ok;
+
+    if (is_already(type, in))
+        return TYPES_SAME;
+    node = number_of(type, in);
+    if (json_is_real(node)) {
+        types_double_text(in->value.v_double, text);
+        number = slice_text(text);
+    }
+    ok = node != NULL && types_convert(type, node, number, out, why);
+    *why = expected(type);
+    json_decref(node);
+    return ok ? TYPES_CONVERTED : TYPES_REFUSED;
 }

@@ -1,8 +1,9 @@
 /*
  * RFC 3339 to milliseconds since 1970. The grammar is taken literally, with the choices that the
  * RFC leaves open: T, t or a space in the middle; Z or z; any number of fraction digits (what is
- * below a millisecond is cut off); second 60 where a leap second can be (23:59:60 UTC): it becomes
- * the first moment of the next minute, because BSON dates have no leap seconds.
+ * below a millisecond is cut off); second 60 where a leap second can be (23:59:60 UTC on the
+ * last day of a month, ITU-R TF.460): it becomes the first moment of the next minute, because BSON
+ * dates have no leap seconds.
  */
 #include "core/types.h"
 
@@ -58,7 +59,8 @@ static int64_t days_since_1970(int64_t y, int64_t m, int64_t d)
     return era * 146097 + year * 365 + year / 4 - year / 100 + day - 719468;
 }
 
-static bool date_part(struct text *t, int64_t *days)
+/* Days since 1970; *first and *last: those of the first and the last day of the month. */
+static bool date_part(struct text *t, int64_t *days, int64_t *first, int64_t *last)
 {
     int64_t y, m, d;
 
@@ -67,7 +69,9 @@ static bool date_part(struct text *t, int64_t *days)
         return false;
     if (m < 1 || m > 12 || d < 1 || d > days_in(y, m))
         return false;
-    *days = days_since_1970(y, m, d);
+    *first = days_since_1970(y, m, 1);
+    *last = *first + days_in(y, m) - 1;
+    *days = *first + d - 1;
     return true;
 }
 
@@ -105,9 +109,9 @@ static bool fraction_part(struct text *t, int64_t *ms)
 bool types_date(const char *text, size_t len, int64_t *ms)
 {
     struct text t = {.at = text, .end = text + len};
-    int64_t days, h, m, s, fraction, zone;
+    int64_t days, first, last, h, m, s, fraction, zone;
 
-    if (!date_part(&t, &days) || !one_of(&t, "Tt "))
+    if (!date_part(&t, &days, &first, &last) || !one_of(&t, "Tt "))
         return false;
     if (!digits(&t, 2, &h) || !one_of(&t, ":") || !digits(&t, 2, &m) || !one_of(&t, ":") ||
         !digits(&t, 2, &s))
@@ -119,7 +123,9 @@ bool types_date(const char *text, size_t len, int64_t *ms)
 
     int64_t minute = days * 1440 + h * 60 + m - zone;
     if (s == 60) {
-        if ((minute % 1440 + 1440) % 1440 != 1439)
+        int64_t next = minute + 1; /* midnight of the first day of a month, in UTC */
+
+        if (next != first * 1440 && next != (last + 1) * 1440)
             return false;
         fraction = 0;
     }

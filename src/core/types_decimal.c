@@ -6,6 +6,7 @@
  * off without a word ("0.0000009", 40 digits later another 9). So the text is read here, and
  * libbson gets at most 34 digits with an exponent.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/types.h"
@@ -131,14 +132,14 @@ bool types_decimal(const char *text, size_t len, bson_decimal128_t *out)
     return read_number(text, len, &number) && make(&number, out);
 }
 
-/* Takes what has no zeros at its end. */
-static bool is_int64(const struct number *from, int64_t *out)
+/* The first digits of it, and zeros behind them when it has fewer, with its sign. */
+static bool leading(const struct number *from, int digits, int64_t *out)
 {
     int64_t value = 0;
 
-    if (from->exponent < 0 || from->n + from->exponent > INT64_DIGITS)
+    if (digits > INT64_DIGITS)
         return false;
-    for (int i = 0; i < from->n + from->exponent; i++) {
+    for (int i = 0; i < digits; i++) {
         int digit = i < from->n ? from->digits[i] - '0' : 0;
 
         /* on the negative side, which is longer by one */
@@ -148,6 +149,46 @@ static bool is_int64(const struct number *from, int64_t *out)
     }
     *out = value;
     return from->negative || !__builtin_sub_overflow(0, value, out);
+}
+
+/* Takes what has no zeros at its end. */
+static bool is_int64(const struct number *from, int64_t *out)
+{
+    return from->exponent >= 0 && leading(from, from->n + from->exponent, out);
+}
+
+bool types_scaled(const char *text, size_t len, int scale, int64_t *out)
+{
+    struct number number;
+    int whole;
+    bool cut = false;
+
+    *out = 0;
+    if (!read_number(text, len, &number))
+        return false;
+    if (number.digits[0] == '0')
+        return true;
+    whole = number.n + number.exponent + scale;
+    for (int i = whole > 0 ? whole : 0; i < number.n; i++)
+        cut = cut || number.digits[i] != '0';
+    if (!leading(&number, whole, out))
+        return false;
+    return !cut || !number.negative || !__builtin_sub_overflow(*out, 1, out);
+}
+
+bool types_decimal_is_finite(const bson_decimal128_t *d)
+{
+    return ((d->high >> 58) & 0x1F) < 0x1E; /* IEEE 754-2008: 11110 infinity, 11111 NaN */
+}
+
+void types_double_text(double d, char text[TYPES_DOUBLE_TEXT])
+{
+    for (int precision = 15; precision <= 17; precision++) {
+        (void)bson_snprintf(text, TYPES_DOUBLE_TEXT, "%.*g", precision, d);
+        double back = strtod(text, NULL);
+        if (!(back < d || back > d))
+            break;
+    }
 }
 
 void types_canonical_decimal(const bson_decimal128_t *from, bson_value_t *out)

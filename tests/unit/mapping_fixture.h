@@ -5,6 +5,7 @@
  *
  * Options: dedup SOURCE..., fields PATH..., into_id, order SOURCE, tombstone_dlq, types PATH NAME,
  * include PATH..., exclude PATH..., rename FROM TO, set PATH TEXT, under PATH, source_fields PATH,
+ * format NAME, value_field PATH, drop_nulls,
  * write MODE, conflict FIELD,
  * and for invalidations pubsub CHANNEL PAYLOAD, unlink KEY, monsqlize FLAVOR (then key TEMPLATE,
  * patterns, bookmarks, echo_safe), inserted.
@@ -96,6 +97,18 @@ static inline void fixture_replace(char **field, const char *text)
     *field = mem_text(text);
 }
 
+static inline enum config_format fixture_format(const char *name)
+{
+    static const char *const names[] = {"json", "extjson", "bson", "string", "bytes"};
+
+    for (int i = 0; i < 5; i++) {
+        if (strcmp(names[i], name) == 0)
+            return (enum config_format)i;
+    }
+    fail_msg("fixture: no format %s", name);
+    return FORMAT_JSON;
+}
+
 static inline void fixture_option(struct config_route *r, char *line)
 {
     char *words = line;
@@ -130,6 +143,12 @@ static inline void fixture_option(struct config_route *r, char *line)
         fixture_replace(&r->under, words);
     else if (strcmp(option, "source_fields") == 0)
         fixture_replace(&r->source_fields, words);
+    else if (strcmp(option, "format") == 0)
+        r->format = fixture_format(words);
+    else if (strcmp(option, "value_field") == 0)
+        fixture_replace(&r->value_field, words);
+    else if (strcmp(option, "drop_nulls") == 0)
+        r->drop_nulls = true;
     else if (!fixture_invalidate(r, option, words))
         fail_msg("fixture: no option %s", option);
 }
@@ -145,6 +164,7 @@ static inline struct config_route *fixture_route(const char *spec)
     r->order_by = mem_text("@key");
     r->under = mem_text("");
     r->source_fields = mem_text("");
+    r->value_field = mem_text("value");
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         if (line[0] != '\0')
             fixture_option(r, line);
@@ -180,6 +200,7 @@ static inline void fixture_route_free(struct config_route *r)
     mem_free(r->order_by);
     mem_free(r->under);
     mem_free(r->source_fields);
+    mem_free(r->value_field);
     mem_free(r->dedup.conflict_field);
     fixture_list_free(&r->dedup.key);
     fixture_list_free(&r->dedup.fields);
@@ -205,6 +226,62 @@ static inline void fixture_show_hex(const uint8_t *bytes, size_t n, struct buf *
 {
     for (size_t i = 0; i < n; i++)
         buf_printf(out, "%02x", bytes[i]);
+}
+
+/* What no JSON makes. */
+static inline void fixture_show_rare(const bson_iter_t *i, struct buf *out)
+{
+    const char *text, *options;
+    uint32_t len, t, inc;
+    const uint8_t *bytes;
+    const bson_oid_t *oid;
+    bson_t child;
+
+    switch (bson_iter_type(i)) {
+    case BSON_TYPE_INT32:
+        buf_printf(out, "i%" PRId32, bson_iter_int32(i));
+        break;
+    case BSON_TYPE_REGEX:
+        text = bson_iter_regex(i, &options);
+        buf_printf(out, "/%s/%s", text, options);
+        break;
+    case BSON_TYPE_CODE:
+        text = bson_iter_code(i, &len);
+        buf_printf(out, "code(%.*s)", (int)len, text);
+        break;
+    case BSON_TYPE_CODEWSCOPE:
+        text = bson_iter_codewscope(i, &len, &t, &bytes);
+        buf_printf(out, "code(%.*s,", (int)len, text);
+        assert_true(bson_init_static(&child, bytes, t));
+        fixture_show(&child, false, out);
+        buf_add_char(out, ')');
+        break;
+    case BSON_TYPE_SYMBOL:
+        text = bson_iter_symbol(i, &len);
+        buf_printf(out, "symbol(%.*s)", (int)len, text);
+        break;
+    case BSON_TYPE_DBPOINTER:
+        bson_iter_dbpointer(i, &len, &text, &oid);
+        buf_printf(out, "pointer(%.*s,", (int)len, text);
+        fixture_show_hex(oid->bytes, 12, out);
+        buf_add_char(out, ')');
+        break;
+    case BSON_TYPE_TIMESTAMP:
+        bson_iter_timestamp(i, &t, &inc);
+        buf_printf(out, "ts(%" PRIu32 ",%" PRIu32 ")", t, inc);
+        break;
+    case BSON_TYPE_MINKEY:
+        buf_add_text(out, "minkey");
+        break;
+    case BSON_TYPE_MAXKEY:
+        buf_add_text(out, "maxkey");
+        break;
+    case BSON_TYPE_UNDEFINED:
+        buf_add_text(out, "undefined");
+        break;
+    default:
+        fail_msg("fixture: BSON type %d", (int)bson_iter_type(i));
+    }
 }
 
 static inline void fixture_show_value(const bson_iter_t *i, struct buf *out)
@@ -267,7 +344,7 @@ static inline void fixture_show_value(const bson_iter_t *i, struct buf *out)
         fixture_show(&child, true, out);
         break;
     default:
-        buf_printf(out, "TYPE%d", (int)bson_iter_type(i));
+        fixture_show_rare(i, out);
         break;
     }
 }

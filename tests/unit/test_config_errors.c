@@ -98,8 +98,8 @@ static void names_that_nobody_knows(void **state)
         {"effects = \"count\"", "f:11:1: route.dedup.effects: unknown key; known here: key, into, "
                                 "fields, conflict, conflict_field"},
         {"[worker.batch.x]\ny = 1", "f:11:9: worker.batch: has to be an integer, not a table"},
-        {"[[route]]\nformat = \"bson\"",
-         "f:12:1: route.format: unknown key; did you mean log.format?"},
+        {"[[route]]\nformats = \"bson\"",
+         "f:12:1: route.formats: unknown key; did you mean \"format\"?"},
         {"[[route]]\n[[route.invalidate]]\nmod = 1",
          "f:13:1: route.invalidate.mod: unknown key; did you mean \"mode\"?"},
         {"[log]\nlevel = \"debog\"",
@@ -109,10 +109,10 @@ static void names_that_nobody_knows(void **state)
          "f:12:1: log.format: \"yaml\" is not known; possible: \"json\", \"text\""},
         {"into = \"id\"", "f:11:1: route.dedup.into: \"id\" is not known; possible: \"\", \"_id\"; "
                           "did you mean \"_id\"?"},
-        {"[route.types]\nat = \"dat\"",
-         "f:12:1: route.types.at: \"dat\" is not a type; possible: "
-         "date|date_ms|date_s|date_us|objectid|decimal|long|double|uuid|binary; did you mean "
-         "\"date\"?"},
+        {"[route.types]\nat = \"dat\"", "f:12:1: route.types.at: \"dat\" is not a type; possible: "
+                                        "date|date_ms|date_s|date_us|objectid|decimal|long|double|"
+                                        "uuid|binary|binary_url; did you mean "
+                                        "\"date\"?"},
         {REDIS "[[route.invalidate]]\nmode = \"stream\"",
          "f:14:1: route.invalidate.mode: \"stream\" is not known; possible: \"pubsub\", "
          "\"unlink\", "
@@ -824,7 +824,8 @@ static void overrides(void **state)
         {"route.0.types=a", "--set route.0.types: write route.0.types.NAME=VALUE"},
         {"route.0.types.a=dat",
          "--set route.0.types.a: route.types.a: \"dat\" is not a type; possible: "
-         "date|date_ms|date_s|date_us|objectid|decimal|long|double|uuid|binary; did you mean "
+         "date|date_ms|date_s|date_us|objectid|decimal|long|double|uuid|binary|binary_url; did you "
+         "mean "
          "\"date\"?"},
         {"kafka.properties.group.id=x",
          "--set kafka.properties.group.id: kafka.properties.group.id: it can't be set: it is "

@@ -21,7 +21,7 @@ static char *fill(enum template_kind kind, const char *text, const char *key, co
     }
 
     struct record *r = fixture_record(key, value, strlen(value));
-    assert_true(payload_parse(r, false));
+    assert_true(payload_parse(r, &(struct payload_rule){.format = FORMAT_JSON}, false));
     bool ok = template_fill(t, r, &out);
 
     if (ok && kind == TEMPLATE_JSON) { /* what is sent is JSON, whatever came in */

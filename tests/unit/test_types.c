@@ -66,6 +66,25 @@ static void test_date_from_text(void **state)
         {"date", "\"1990-12-31T23:58:60Z\"", NULL},
         {"date", "\"1990-12-31T15:59:60Z\"", NULL},
         {"date", "\"1990-12-31T23:59:61Z\"", NULL},
+        {"date", "\"2016-12-31T23:59:60Z\"", "date(1483228800000)"},
+        {"date", "\"2017-01-01T08:59:60+09:00\"", "date(1483228800000)"},
+        {"date", "\"2024-02-29T23:59:60Z\"", "date(1709251200000)"}, /* the end of any month */
+        {"date", "\"2024-02-28T23:59:60Z\"", NULL},
+        {"date", "\"2026-01-02T23:59:60Z\"", NULL},
+        {"date", "\"2017-01-01T23:59:60+00:01\"", NULL},
+        {"date", "\"0000-01-01T00:00:00+23:59\"", "date(-62167305540000)"},
+        {"date", "\"9999-12-31T23:59:59.999-23:59\"", "date(253402387139999)"},
+        {"date", "\"1969-12-31T23:59:59.9999Z\"", "date(-1)"}, /* towards the past */
+        {"date", "\"2026-01-02T03:04:05,678Z\"", NULL},        /* ISO 8601 would take these */
+        {"date", "\"20260102T030405Z\"", NULL},
+        {"date", "\"2026-W01-5T03:04:05Z\"", NULL},
+        {"date", "\"+2026-01-02T03:04:05Z\"", NULL},
+        {"date", "\"12026-01-02T03:04:05Z\"", NULL},
+        {"date", "\"2026-01-02T03:04:05UTC\"", NULL},
+        {"date", "\"2026-01-02T03:04:05+1:00\"", NULL},
+        {"date", "\"2026-01-02T03:04:05+01\"", NULL},
+        {"date", "\"2026-01-02T03:04:05+01:60\"", NULL},
+        {"date", "\"2026-01-02_03:04:05Z\"", NULL},
         {"date", "\"2026-01-02\"", NULL},
         {"date", "\"2026-01-02T03:04Z\"", NULL},
         {"date", "\"2026-01-02T03:04:05\"", NULL}, /* no offset: nobody knows when that was */
@@ -105,6 +124,22 @@ static void test_date_from_numbers(void **state)
         {"date_ms", "9223372036854775807", "date(9223372036854775807)"},
         {"date_s", "1517966773", "date(1517966773000)"},
         {"date_s", "1517966773.84", "date(1517966773840)"},
+        {"date_s", "1517966773.8409999999999999999", "date(1517966773840)"}, /* cut */
+        {"date_s", "1517966773.841", "date(1517966773841)"},
+        {"date_s", "1.517966773841e9", "date(1517966773841)"},
+        {"date_s", "0.0009", "date(0)"},
+        {"date_s", "-0.0009", "date(-1)"}, /* towards the past */
+        {"date_s", "-0.0", "date(0)"},
+        {"date_s", "9007199254740993.999", "date(9007199254740993999)"}, /* no double has these */
+        {"date_s", "9223372036854775.807", "date(9223372036854775807)"},
+        {"date_s", "9223372036854775.808", NULL},
+        {"date_s", "-9223372036854775.808", "date(-9223372036854775808)"},
+        {"date_s", "-9223372036854775.8081", NULL},
+        {"date_s", "9223372036854775", "date(9223372036854775000)"},
+        {"date_s", "9223372036854776", NULL},
+        {"date_s", "0.12345678901234567890123456789012345", NULL}, /* 35 digits */
+        {"date_s", "1e-300", "date(0)"},
+        {"date_s", "-1e-300", "date(-1)"},
         {"date_s", "-1.5", "date(-1500)"},
         {"date_s", "9223372036854775807", NULL},
         {"date_s", "1e300", NULL},
@@ -113,6 +148,15 @@ static void test_date_from_numbers(void **state)
         {"date_us", "-1", "date(-1)"}, /* towards the past, as everything else */
         {"date_us", "-1000", "date(-1)"},
         {"date_us", "1.5", NULL},
+        {"date_us", "1.5e3", "date(1)"},
+        {"date_us", "9223372036854775807", "date(9223372036854775)"},
+        {"date_us", "-9223372036854775808", "date(-9223372036854776)"},
+        {"date_ms", "-9223372036854775808", "date(-9223372036854775808)"},
+        {"date_ms", "1e3", "date(1000)"},
+        {"date_ms", "9007199254740992.0", NULL}, /* a double that stands for two integers */
+        {"date_ms", "1e300", NULL},
+        {"date_ms", "true", NULL},
+        {"date_us", "\"1\"", NULL},
     };
 
     (void)state;
@@ -148,6 +192,10 @@ static void test_decimal_is_exact(void **state)
 {
     static const struct row rows[] = {
         {"decimal", "1", "dec(1)"},
+        {"decimal", "-0", "dec(-0)"},
+        {"decimal", "-0.0", "dec(-0.0)"},
+        {"decimal", "0e-3", "dec(0.000)"},
+        {"decimal", "-9223372036854775808", "dec(-9223372036854775808)"},
         {"decimal", "0.1", "dec(0.1)"},
         {"decimal", "1.50", "dec(1.50)"},
         {"decimal", "123456789012345678901234567890.5", "dec(123456789012345678901234567890.5)"},
@@ -284,6 +332,11 @@ static void test_long_and_double(void **state)
         {"long", "\"5\"", "5"},
         {"long", "\"-9223372036854775808\"", "-9223372036854775808"},
         {"long", "\"9223372036854775808\"", NULL},
+        {"long", "\"5.0\"", "5"},
+        {"long", "\"-0\"", "0"},
+        {"long", "-9007199254740991.0", "-9007199254740991"},
+        {"long", "9007199254740992.0", NULL},
+        {"long", "\"5e0\"", "5"},
         {"long", "5.5", NULL},
         {"long", "1e16", NULL}, /* above 2^53 a double is no exact integer any more */
         {"long", "\" 5\"", NULL},
@@ -300,6 +353,9 @@ static void test_long_and_double(void **state)
         {"double", "9007199254740992", "f9007199254740992"},
         {"double", "9007199254740993", NULL}, /* would become another number */
         {"double", "9223372036854775807", NULL},
+        {"double", "-9223372036854775808", "f-9.2233720368547758e+18"},
+        {"double", "1e-400", "f0"}, /* an underflow, as without a type */
+        {"double", "-0.0", "f-0"},
         {"double", "\"1e999\"", NULL},
         {"double", "\"nan\"", NULL},
         {"double", "\"-\"", NULL},
@@ -326,6 +382,21 @@ static void test_binary(void **state)
         {"binary", "\"AB==\"", NULL}, /* bits behind the end */
         {"binary", "\"AAEC\\n\"", NULL},
         {"binary", "5", NULL},
+        {"binary", "\" AAEC\"", NULL},
+        {"binary", "\"AAEC\\u0000\"", NULL},
+        {"binary_url", "\"\"", "bin0()"},
+        {"binary_url", "\"-_-_\"", "bin0(fbffbf)"},
+        {"binary_url", "\"AA\"", "bin0(00)"},
+        {"binary_url", "\"AA==\"", "bin0(00)"},
+        {"binary_url", "\"AAE\"", "bin0(0001)"},
+        {"binary_url", "\"AAE=\"", "bin0(0001)"},
+        {"binary_url", "\"+/+/\"", NULL},
+        {"binary_url", "\"A\"", NULL},
+        {"binary_url", "\"AAECA\"", NULL},
+        {"binary_url", "\"AB\"", NULL}, /* bits behind the end */
+        {"binary_url", "\"AA=\"", NULL},
+        {"binary_url", "\"AA===\"", NULL},
+        {"binary_url", "5", NULL},
     };
 
     (void)state;
@@ -372,7 +443,7 @@ static void test_names(void **state)
         assert_true(types_parse(one + (one[0] == ' '), &type));
         assert_int_equal(type, n++);
     }
-    assert_int_equal(n, TYPE_BINARY + 1);
+    assert_int_equal(n, TYPE_BINARY_URL + 1);
     assert_false(types_parse("int", &type));
     mem_free(all);
 }
@@ -391,7 +462,7 @@ static void test_the_documentation_has_every_type(void **state)
         n += sscanf(line, "| `%63[a-z_]` |", name) == 1 && types_parse(name, &type) &&
              (int)type == n;
     fclose(in);
-    assert_int_equal(n, TYPE_BINARY + 1);
+    assert_int_equal(n, TYPE_BINARY_URL + 1);
 }
 
 int main(void)
