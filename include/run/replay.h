@@ -30,6 +30,7 @@ struct replay_item {
     int32_t partition;     /* of the letter, in the dead-letter topic */
     int64_t offset;
     enum replay_fate fate; /* REPLAY_OPEN at first */
+    bool conflict;         /* DUPLICATE: the stored document is of another payload */
 };
 
 struct replay_options {

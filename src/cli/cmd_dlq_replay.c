@@ -52,6 +52,8 @@ static void print_json_row(struct replaying *p, const struct replay_item *item, 
                "\",\"topic\":\"%s\",\"partition\":%d,\"offset\":%" PRId64 ",\"fate\":\"%s\"",
                p->any ? ",\n" : "", (int)item->partition, item->offset, r->topic, (int)r->partition,
                r->offset, fate);
+    if (item->conflict)
+        buf_add_text(&out, ",\"conflict\":true");
     if (r->rejected.reason != REASON_NONE) {
         buf_printf(&out, ",\"reason\":\"%s\",\"error\":", reason_name(r->rejected.reason));
         dlq_add_json(&out, slice_text(r->rejected.text));
@@ -69,7 +71,7 @@ static void print_item(struct replaying *p, const struct replay_item *item, cons
     struct buf origin = {0}, text = {0};
 
     if (p->dlq.args->json) {
-        print_json_row(p, item, fate);
+        print_json_row(p, item, item->conflict ? "duplicate" : fate);
         return;
     }
     buf_printf(&origin, "%s:%d:%" PRId64, r->topic, (int)r->partition, r->offset);
@@ -88,7 +90,8 @@ static void item_done(void *ctx, const struct replay_item *item)
     struct replaying *p = ctx;
 
     p->fates[item->fate]++;
-    print_item(p, item, replay_fate_name(item->fate));
+    print_item(p, item,
+               item->conflict ? "duplicate (of another payload)" : replay_fate_name(item->fate));
 }
 
 static void left_out(struct replaying *p, const struct record *r, const struct letter *l,

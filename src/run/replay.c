@@ -170,8 +170,8 @@ static void not_acknowledged(struct replay *r, const struct outcome *o)
                                                     : ERR_TRANSIENT;
 
     if (o->fate == FATE_UNKNOWN || r->why.kind == ERR_NONE)
-        (void)err_set(&r->why, kind, o->code, "MongoDB does not acknowledge (%s, code %d)",
-                      retry_class_name(o->retry), o->code);
+        (void)err_set(&r->why, kind, o->code, "MongoDB does not acknowledge (%s, code %d): %s",
+                      retry_class_name(o->retry), o->code, outcome_advice(o->retry, o->code));
 }
 
 static void write_all(struct replay *r, uint32_t route)
@@ -186,6 +186,7 @@ static void write_all(struct replay *r, uint32_t route)
 
         if (outcomes[i].fate == FATE_INSERTED || outcomes[i].fate == FATE_DUPLICATE) {
             item->fate = outcomes[i].fate == FATE_INSERTED ? REPLAY_INSERTED : REPLAY_DUPLICATE;
+            item->conflict = outcomes[i].conflict;
             r->told[r->n_told++] = item;
         } else if (outcomes[i].fate == FATE_NEVER) {
             reject(item->record, &outcomes[i]);
