@@ -61,7 +61,7 @@ struct config_dedup {
      * ones, else each value path's place in the document (rename and under applied). None is _id or
      * below it. */
     struct config_list fields;
-    bool into_id;                  /* dedup.into = "_id" */
+    bool into_id; /* dedup.into = "_id" */
     enum config_conflict conflict;
     char *conflict_field; /* a name at the top of the document; never empty */
 };
@@ -196,9 +196,13 @@ void config_print(const struct config *c, struct buf *out);
 /* "mongodb://u:p@h/" -> "mongodb://u:***@h/"; options that hold secrets too. Appends to out. */
 void config_redact_uri(const char *uri, struct buf *out);
 
-/* Index of the route of this topic: an exact name first, then the first regex that matches; -1 when
- * none has it. Compiles the regex each time: once per topic, not per record. */
+/* Index of the route of this topic. Two expressions may meet in a topic that nobody thought of:
+ * that is seen here at the latest, and neither has it. Compiles them each time: once per topic, not
+ * per record. */
+enum { CONFIG_NO_ROUTE = -1, CONFIG_TWO_ROUTES = -2 };
 int config_route_of(const struct config *c, const char *topic);
+/* Why a topic has no index of a route (ERR_CONFIG). Returns false. */
+bool config_route_fail(const struct config *c, const char *topic, struct err *e);
 
 /* Does any route have invalidations? */
 bool config_has_invalidations(const struct config *c);

@@ -128,6 +128,8 @@ bool config_has_meaning(enum config_invalidate_mode mode, const char *key);
 /* "^regex" against a topic; *wrong when it can't be compiled. */
 bool config_topic_matches(const char *pattern, const char *topic);
 const char *config_topic_fault(const char *topic_or_pattern);
+/* True: both patterns take the topic that is appended. False: none that could be found. */
+bool config_patterns_meet(const char *a, const char *b, struct buf *topic);
 
 /* A property of librdkafka that must not be shown. */
 bool config_property_secret(const char *name);

@@ -201,6 +201,11 @@ static enum exit_code explain(struct explaining *x)
     if (x->args->topic && x->record) /* as if it came from there */
         x->record->topic = x->args->topic;
     route = config_route_of(x->config, x->args->topic ? x->args->topic : x->topic);
+    if (route == CONFIG_TWO_ROUTES &&
+        !config_route_fail(x->config, x->args->topic ? x->args->topic : x->topic, &e)) {
+        code = cli_fail(&e);
+        goto out;
+    }
     if (route < 0) {
         fprintf(stderr, "idemsink: %s: no route has this topic%s\n", x->args->config_file,
                 x->args->topic ? "" : "; --topic T explains it as a record of T");

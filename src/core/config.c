@@ -367,17 +367,48 @@ void config_free(struct config *c)
     mem_free(c);
 }
 
+static bool route_takes(const struct config_route *r, const char *topic)
+{
+    for (size_t i = 0; i < r->topics.n; i++) {
+        const char *entry = r->topics.items[i];
+
+        if (*entry == '^' ? config_topic_matches(entry, topic) : strcmp(entry, topic) == 0)
+            return true;
+    }
+    return false;
+}
+
 int config_route_of(const struct config *c, const char *topic)
 {
+    int found = CONFIG_NO_ROUTE;
+
     for (size_t i = 0; i < c->n_routes; i++)
-        for (size_t j = 0; j < c->routes[i].topics.n; j++)
-            if (strcmp(c->routes[i].topics.items[j], topic) == 0)
-                return (int)i;
-    for (size_t i = 0; i < c->n_routes; i++)
-        if (c->routes[i].topics.items[0][0] == '^' &&
-            config_topic_matches(c->routes[i].topics.items[0], topic))
-            return (int)i;
-    return -1;
+        if (route_takes(&c->routes[i], topic)) {
+            if (found != CONFIG_NO_ROUTE)
+                return CONFIG_TWO_ROUTES;
+            found = (int)i;
+        }
+    return found;
+}
+
+bool config_route_fail(const struct config *c, const char *topic, struct err *e)
+{
+    const char *first = NULL;
+
+    for (size_t i = 0; i < c->n_routes; i++) {
+        const struct config_route *r = &c->routes[i];
+
+        if (!route_takes(r, topic))
+            continue;
+        if (first)
+            return err_set(
+                e, ERR_CONFIG, 0,
+                "topic %s is taken by route \"%.60s\" and by route \"%.60s\" (\"%.60s\"): a "
+                "topic belongs to one route; change one of the two expressions",
+                topic, first, r->name, r->topics.items[0]);
+        first = r->name;
+    }
+    return err_set(e, ERR_CONFIG, 0, "no route reads topic %s", topic);
 }
 
 bool config_has_invalidations(const struct config *c)

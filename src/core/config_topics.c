@@ -93,12 +93,33 @@ static bool check_names(struct config_parse_state *s, size_t route)
     return true;
 }
 
-/* Two patterns can't be compared; at run time the first route in the file has the topic. */
-static bool overlap(const char *a, const char *b)
+/* Can a topic go both ways? It is put into topic where neither names it. */
+static bool overlap(const char *a, const char *b, struct buf *topic)
 {
     if (*a == '^' && *b == '^')
-        return strcmp(a, b) == 0;
+        return strcmp(a, b) == 0 || config_patterns_meet(a, b, topic);
     return *b == '^' ? takes(b, a) : takes(a, b);
+}
+
+static bool check_pair(struct config_parse_state *s, const char *a, const char *b,
+                       const char *first_route)
+{
+    struct buf topic = {0};
+    bool apart = !overlap(a, b, &topic);
+
+    if (!apart && topic.len > 0)
+        config_fail(
+            s,
+            "\"%.60s\" overlaps with \"%.60s\" of route \"%.60s\": both take \"%.60s\", and a "
+            "topic belongs to one route",
+            b, a, first_route, buf_text(&topic));
+    else if (!apart)
+        config_fail(s,
+                    "\"%.60s\" overlaps with \"%.60s\" of route \"%.60s\": a topic belongs to one "
+                    "route",
+                    b, a, first_route);
+    buf_clear(&topic);
+    return apart;
 }
 
 static bool check_overlap(struct config_parse_state *s, size_t first, size_t second)
@@ -107,12 +128,9 @@ static bool check_overlap(struct config_parse_state *s, size_t first, size_t sec
 
     for (size_t i = 0; i < a->topics.n; i++)
         for (size_t j = 0; j < b->topics.n; j++) {
-            if (!overlap(a->topics.items[i], b->topics.items[j]))
-                continue;
-            return config_fail(config_at(s, "route.%zu.topics.%zu", second, j),
-                               "\"%.60s\" overlaps with \"%.60s\" of route \"%.60s\": a topic "
-                               "belongs to one route",
-                               b->topics.items[j], a->topics.items[i], a->name);
+            config_at(s, "route.%zu.topics.%zu", second, j);
+            if (!check_pair(s, a->topics.items[i], b->topics.items[j], a->name))
+                return false;
         }
     return true;
 }

@@ -99,11 +99,13 @@ bool kafka_topics_list(rd_kafka_t *rk, const struct config *config, int wait_ms,
     const struct rd_kafka_metadata *all;
     const char *dead = config->dead_letter.topic;
 
+    bool ok = true;
+
     *out = (struct kafka_topics){0};
     if (!all_topics(rk, config, wait_ms, &all, e))
         return false;
     out->brokers = all->broker_cnt;
-    for (int i = 0; i < all->topic_cnt; i++) {
+    for (int i = 0; ok && i < all->topic_cnt; i++) {
         const struct rd_kafka_metadata_topic *t = &all->topics[i];
         int route = hidden(config, t->topic) ? -1 : config_route_of(config, t->topic);
 
@@ -113,10 +115,15 @@ bool kafka_topics_list(rd_kafka_t *rk, const struct config *config, int wait_ms,
         }
         if (route >= 0)
             add_topic(out, t, route);
+        else if (route == CONFIG_TWO_ROUTES)
+            ok = config_route_fail(config, t->topic, e);
     }
     rd_kafka_metadata_destroy(all);
-    out->missing = mem_text(first_missing(config, out));
-    return true;
+    if (ok)
+        out->missing = mem_text(first_missing(config, out));
+    else
+        kafka_topics_clear(out);
+    return ok;
 }
 
 bool kafka_topics_named(rd_kafka_t *rk, const struct config *config, const char *const *names,

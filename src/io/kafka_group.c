@@ -86,6 +86,7 @@ static void on_assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *l
                       bool cooperative)
 {
     rd_kafka_resp_err_t err;
+    struct err why;
 
     s->ever_assigned = true;
     if (list->cnt > 0)
@@ -94,9 +95,8 @@ static void on_assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *l
         const rd_kafka_topic_partition_t *tp = &list->elems[i];
         struct kafka_slot *slot = kafka_slot_of(s, tp->topic, tp->partition);
 
-        if (slot->route < 0)
-            kafka_source_fail(s, ERR_CONFIG, 0, "kafka gave us topic %s, which no route reads",
-                              tp->topic);
+        if (slot->route < 0 && !config_route_fail(s->config, tp->topic, &why))
+            kafka_source_fail(s, ERR_CONFIG, 0, "kafka: %s", why.text);
         if (slot->open) /* assigned twice without a revoke: librdkafka promises not to */
             kafka_source_fail(s, ERR_BUG, 0, "%s[%d] was assigned twice", tp->topic,
                               (int)tp->partition);

@@ -3,7 +3,7 @@ import re
 import subprocess
 
 import pytest
-from harness import BINARY, ROOT
+from harness import BINARY, ROOT, Setup
 
 GOOD = """[kafka]
 brokers = "127.0.0.1:1"
@@ -34,6 +34,9 @@ BAD = [
     ("offset store", 'group = "g"', 'group = "g"\n[kafka.properties]\n"enable.auto.offset.store" = true', "5:", "enable.auto.offset.store"),
     ("unset environment", '"d.c"', '"d.${IDEMSINK_NOT_SET}"', "8:", "IDEMSINK_NOT_SET"),
     ("topic twice", "[[route]]", '[[route]]\ntopics = ["t"]\ncollection = "d.e"\n[route.dedup]\nkey = ["id"]\n[[route]]', None, '"t"'),
+    ("two expressions for one topic", "[[route]]",
+     '[[route]]\ntopics = ["^t.*[.]eu$"]\ncollection = "d.e"\n[route.dedup]\nkey = ["id"]\n[[route]]\nname = "second"\ntopics = ["^tx"]\n'
+     'collection = "d.f"\n[route.dedup]\nkey = ["id"]\n[[route]]', "13:", '"tx.eu"'),
     ("two identities in one collection", "[[route]]",
      '[[route]]\ntopics = ["u"]\ncollection = "d.c"\n[route.dedup]\nkey = ["other"]\n[[route]]', None, "d.c"),
     ("dead letters as input", "[[route]]", '[dead_letter]\ntopic = "t"\n[[route]]', "9:", "dead-letter topic"),
@@ -101,3 +104,29 @@ def test_usage(words, status):
     done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=20)
     assert done.returncode == status
     assert (done.stdout if status == 0 else done.stderr).strip()
+
+
+def test_a_topic_that_two_routes_take(stack, make):
+    """Back references can't be compared beforehand. A topic that both take, made while the process runs, stops it, and the next start."""
+    first = stack.topic(1)
+    setup = make(first)
+    setup.sections["kafka"]["properties"]["topic.metadata.refresh.interval.ms"] = "200"
+    other = stack.collection()
+    setup.routes[0]["topics"] = [f"^({first})(x*)y?\\2$"]
+    setup.routes.append(Setup.route([f"^({first})y(z*)\\2$"], other))
+    stack.produce(first, [{"eventId": "e"}])
+    worker = setup.start()
+    worker.wait_ready()
+    setup.wait_settled()
+    both = stack.topic(1, name=f"{first}y")
+    stack.produce(both, [{"eventId": "f"}])
+    for process in (worker, setup.start()):
+        assert process.wait(30) == 78
+        text = process.log_tail()
+        assert f"topic {both} is taken by route" in text and other.name in text and setup.collection.name in text
+    done = setup.command("check", "--connect")
+    assert done.returncode != 0 and f"topic {both} is taken by".encode() in done.stdout
+    done = setup.command("explain", "--topic", both, stdin=b"{}")
+    assert done.returncode == 78 and b"is taken by route" in done.stderr
+    assert stack.committed(setup.group, both) == {}
+    assert setup.collection.count_documents({}) == 1 and other.count_documents({}) == 0

@@ -485,17 +485,20 @@ static void a_topic_finds_its_route(void **state)
         parse(KAFKA MONGO
               "[[route]]\ntopics = [\"^ord\"]\ncollection = \"d.a\"\ndedup.key = [\"id\"]\n"
               "[[route]]\ntopics = [\"x\", \"y\"]\ncollection = \"d.b\"\ndedup.key = [\"id\"]\n"
-              "[[route]]\ntopics = [\"^(orders|z[0-9]+)$\"]\ncollection = \"d.c\"\ndedup.key = "
+              "[[route]]\ntopics = [\"^(pay|z[0-9]+)$\"]\ncollection = \"d.c\"\ndedup.key = "
               "[\"id\"]\n");
+    struct err e = {0};
 
     (void)state;
     assert_int_equal(config_route_of(c, "orders"), 0);
     assert_int_equal(config_route_of(c, "ord"), 0);
     assert_int_equal(config_route_of(c, "y"), 1);
     assert_int_equal(config_route_of(c, "z12"), 2);
-    assert_int_equal(config_route_of(c, "z"), -1);
-    assert_int_equal(config_route_of(c, "yy"), -1);
-    assert_int_equal(config_route_of(c, ""), -1);
+    assert_int_equal(config_route_of(c, "z"), CONFIG_NO_ROUTE);
+    assert_int_equal(config_route_of(c, "yy"), CONFIG_NO_ROUTE);
+    assert_int_equal(config_route_of(c, ""), CONFIG_NO_ROUTE);
+    assert_false(config_route_fail(c, "yy", &e));
+    assert_string_equal(e.text, "no route reads topic yy");
     config_free(c);
 }
 

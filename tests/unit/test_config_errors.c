@@ -393,6 +393,10 @@ static void topics_with_two_ways(void **state)
          "f:16:11: route.topics: \"^u\" overlaps with \"^u\" of route \"d.e\": a topic belongs to "
          "one "
          "route"},
+        {"[[route]]\ntopics = [\"^u.*[.]eu$\"]\ncollection = \"d.e\"\ndedup.key = [\"id\"]\n"
+         "[[route]]\ntopics = [\"^us\"]\ncollection = \"d.f\"\ndedup.key = [\"id\"]",
+         "f:16:11: route.topics: \"^us\" overlaps with \"^u.*[.]eu$\" of route \"d.e\": both take "
+         "\"us.eu\", and a topic belongs to one route"},
         {"[[route]]\ntopics = [\"^u\"]\ncollection = \"d.e\"\ndedup.key = [\"id\"]\n"
          "[[route]]\ntopics = [\"u1\"]\ncollection = \"d.f\"\ndedup.key = [\"id\"]",
          "f:16:11: route.topics: \"u1\" overlaps with \"^u\" of route \"d.e\": a topic belongs to "
