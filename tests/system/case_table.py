@@ -13,7 +13,7 @@ from harness import DATA
 
 FOLDER = DATA / "case-table"
 TIMESTAMP_MS = 1_700_000_000_123  # of every record
-WRITES = ("",)
+WRITES = ("upsert", "insert", "auto")
 SETTLED = ("inserted", "duplicate", "skipped")  # every other outcome is a reason
 
 ROW_KEYS = {"case", "value", "value_hex", "value_bson", "make", "tombstone", "key", "key_hex", "no_key", "headers", "headers_hex",
@@ -117,7 +117,7 @@ class Sent:
     offset: int = -1
 
     def document(self, topic, format_name):
-        """The fields that have to be stored."""
+        """The fields that have to be stored, but for the hash of dedup.conflict."""
         if self.stored is None:
             raw = self.value if format_name == "bson" else bson.encode(typed(json.loads(self.value)))
             return elements(raw)
@@ -156,6 +156,11 @@ class Group:
         self._numbers = itertools.count()
         self._offsets = itertools.count()
         self.rows = [self._row(row) for row in table.get("row", []) + table.get("rows", [])]
+
+    @property
+    def hashed(self):
+        """Whether documents have a hash of their payload."""
+        return self.table["route"]["dedup"].get("conflict", "off") != "off"
 
     @property
     def format(self):
