@@ -7,9 +7,9 @@
  *   audit_stored()  for every document
  *   audit_finish()  what is missing
  *
- * Memory: AUDIT_ENTRY_BYTES per slot of an open hash that is at most 3/4 full and doubles: 10
- * million dedup keys need 2^24 slots, about 0.7 GB. Keys and contents are compared by hash (128 and
- * 64 bits): a false match has a chance of about 10^-19 per pair of contents.
+ * Memory: AUDIT_ENTRY_BYTES per slot of open hashes that are at most 3/4 full and double one by
+ * one: 10 million dedup keys need 2^24 slots, 0.67 GB. Keys and contents are compared by hash (128
+ * and 64 bits): a false match has a chance of about 10^-19 per pair of contents.
  */
 #ifndef IDEMSINK_CORE_AUDIT_H
 #define IDEMSINK_CORE_AUDIT_H
@@ -23,9 +23,14 @@ enum { AUDIT_ENTRY_BYTES = 40 };
 
 struct audit;
 
-/* max_bytes: where the table stops growing with an error. */
-struct audit *audit_new(size_t max_bytes);
+/*
+ * max_bytes: where the table stops growing with an error. Only the dedup keys whose hash lies in
+ * from..to are looked at: 0 and UINT64_MAX for all, 0 and UINT64_MAX / 100 for one in a hundred,
+ * the same ones whenever and wherever it is asked.
+ */
+struct audit *audit_new(size_t max_bytes, uint64_t from, uint64_t to);
 void audit_free(struct audit *a);
+size_t audit_bytes(const struct audit *a); /* what the table takes now */
 
 /* A dead letter speaks of the record at this place. False: the table is full (ERR_CONFIG). */
 bool audit_dead(struct audit *a, struct slice topic, int32_t partition, int64_t offset,
@@ -42,7 +47,8 @@ bool audit_is_dead(const struct audit *a, struct slice topic, int32_t partition,
 bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
                   const bson_t *document, struct err *e) MUST_CHECK;
 
-enum audit_verdict { AUDIT_RIGHT, AUDIT_DIFFERENT, AUDIT_EXTRA, AUDIT_DOUBLE };
+/* UNWANTED: not one of the keys that are looked at. */
+enum audit_verdict { AUDIT_RIGHT, AUDIT_DIFFERENT, AUDIT_EXTRA, AUDIT_DOUBLE, AUDIT_UNWANTED };
 
 /* A document that is there. The names of top-level fields may stand in any order, `_id` is not
  * compared (the server makes it, or the key is in it). */

@@ -3,6 +3,7 @@
  * the dead-letter topic. Three passes, each streaming: dead letters, topics, collections.
  */
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,57 +11,40 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/cli.h"
-#include "core/audit.h"
-#include "io/kafka.h"
-#include "io/mongo.h"
+#include "cli/verify.h"
 
-enum { BROKER_WAIT_MS = 10000, SHOWN_MAX = 10 };
+enum { BROKER_WAIT_MS = 10000 };
 
-struct partition_name {
-    const char *topic; /* lives as long as the reader */
-    int32_t partition;
-};
+/*
+ * --memory is for the whole process. Beside the table of dedup keys there are librdkafka's prefetch
+ * (half of worker.max_bytes), a batch of documents as the server sends it (16 MiB at most) and as
+ * libmongoc reads it, one record with its tree, and the libraries themselves.
+ */
+enum { BESIDE_BYTES = 96 << 20, TABLE_LEAST_BYTES = 16 << 20, TERMINAL_MS = 250, LINES_MS = 10000 };
 
-struct verify {
-    const struct args *args;
-    struct config *config;
-    struct mapping **mappings;
-    struct mongo *mongo;
-    struct kafka_reader *reader; /* of the topics; kept open for its topic names */
-    struct audit *audit;
-    struct partition_name *names; /* by slot */
-    size_t n_names;
-    struct buf listed; /* --dead-letters with --json: the list's entries */
-    uint64_t bad, skipped, dead_letters, dead_missing, keyless;
-    bool dead_letters_are_kept;
-    uint32_t route;             /* whose collection is being scanned */
-    uint64_t scanned, expected; /* documents */
-    int64_t progress_at_ms, pass_started_ms;
-};
+/* --- progress: one line that moves on a terminal, a new line now and then elsewhere --- */
 
-static void progress(struct verify *v, const char *what, uint64_t done, uint64_t total)
+static void pass_begin(struct verify *v, const char *what)
 {
-    int64_t now = clock_mono_ms();
-    double seconds = (double)(now - v->pass_started_ms) / 1000.0;
+    v->progress = progress_begin(what, clock_mono_ms(), v->terminal ? 0 : LINES_MS,
+                                 v->terminal ? TERMINAL_MS : LINES_MS);
+}
 
-    if (now < v->progress_at_ms || !isatty(STDERR_FILENO))
+static void show_progress(struct verify *v, uint64_t done, uint64_t total)
+{
+    int64_t now_ms = clock_mono_ms();
+    struct buf text = {0};
+
+    if (!progress_due(&v->progress, now_ms))
         return;
-    v->progress_at_ms = now + 250;
-    double rate = seconds > 0 ? (double)done / seconds : 0;
-    fprintf(stderr, "\r\033[K%s: %" PRIu64 " of %" PRIu64 ", %.0f/s, about %.0f s left", what, done,
-            total, rate, rate > 0 && total > done ? (double)(total - done) / rate : 0.0);
+    progress_text(&v->progress, now_ms, done, total, &text);
+    fprintf(stderr, v->terminal ? "\r\033[K%s" : "idemsink: %s\n", buf_text(&text));
+    buf_clear(&text);
 }
 
-static void pass_begin(struct verify *v)
+static void pass_end(const struct verify *v)
 {
-    v->pass_started_ms = clock_mono_ms();
-    v->progress_at_ms = v->pass_started_ms + 250;
-}
-
-static void pass_end(void)
-{
-    if (isatty(STDERR_FILENO))
+    if (v->terminal)
         fputs("\r\033[K", stderr);
 }
 
@@ -85,19 +69,33 @@ static void name_slot(struct verify *v, const struct record *r)
 
 /* --- the topics --- */
 
+/* The hash of the payload is not compared: a document from before the check has none. */
+static bool expect_document(struct verify *v, uint32_t route, const struct record *r,
+                            const struct write_op *op, struct err *e)
+{
+    bson_t rest;
+    bool hashed = mapping_without_hash(v->mappings[route], op->document, &rest);
+    bool ok = audit_expect(v->audit, r, op->filter, hashed ? &rest : op->document, e);
+
+    if (hashed)
+        bson_destroy(&rest);
+    return ok;
+}
+
 static bool expect_record(struct verify *v, struct record *r, struct err *e)
 {
     struct write_op op = {0};
     uint32_t route = r->route;
     bool ok = true;
 
+    v->read++;
     name_slot(v, r);
     v->names[r->slot] = (struct partition_name){.topic = r->topic, .partition = r->partition};
     mapping_order(v->mappings[route], r);
     switch (mapping_build(v->mappings[route], r, &op)) {
     case MAPPING_WRITE:
         r->route = books_of(v->config, route);
-        ok = audit_expect(v->audit, r, op.filter, op.document, e);
+        ok = expect_document(v, route, r, &op, e);
         break;
     case MAPPING_SKIP:
         v->skipped++;
@@ -105,8 +103,13 @@ static bool expect_record(struct verify *v, struct record *r, struct err *e)
     case MAPPING_REJECTED:
         v->bad++;
         if (v->dead_letters_are_kept &&
-            !audit_is_dead(v->audit, slice_text(r->topic), r->partition, r->offset))
+            !audit_is_dead(v->audit, slice_text(r->topic), r->partition, r->offset)) {
+            char *place = mem_printf("%s:%d:%" PRId64, r->topic, (int)r->partition, r->offset);
+
             v->dead_missing++;
+            verify_fault(v, "dead_missing", "", place, false);
+            mem_free(place);
+        }
         break;
     }
     write_op_clear(&op);
@@ -120,7 +123,7 @@ static bool read_all(struct verify *v, struct kafka_reader *reader, const char *
     struct record *r = NULL;
     uint64_t done, total;
 
-    pass_begin(v);
+    pass_begin(v, what);
     for (;;) {
         switch (kafka_reader_next(reader, 500, &r, e)) {
         case KAFKA_READ_RECORD: {
@@ -133,14 +136,37 @@ static bool read_all(struct verify *v, struct kafka_reader *reader, const char *
         case KAFKA_READ_NOTHING:
             break;
         case KAFKA_READ_END:
-            pass_end();
+            pass_end(v);
             return true;
         case KAFKA_READ_ERROR:
             return false;
         }
         kafka_reader_progress(reader, &done, &total);
-        progress(v, what, done, total);
+        show_progress(v, done, total);
     }
+}
+
+/* A table that is full: how much more it takes, by what was read so far. */
+static bool full(const struct verify *v, struct err *e)
+{
+    uint64_t done, total;
+    double need;
+
+    if (e->kind != ERR_CONFIG || audit_bytes(v->audit) < v->options.memory_bytes / 8)
+        return false;
+    kafka_reader_progress(v->reader, &done, &total);
+    need = (double)audit_bytes(v->audit) * 2 * (double)total / (double)(done > 0 ? done : 1);
+    err_set(e, ERR_CONFIG, 0,
+            "the dedup keys of %" PRIu64 " of %" PRIu64 " records fill the memory of --memory; "
+            "give it about %.0fMiB, or look at a part of the keys with --sample (1/%.0f)",
+            done, total, need / (1 << 20) + (BESIDE_BYTES >> 20),
+            need / (double)audit_bytes(v->audit) + 1);
+    return false;
+}
+
+static bool read_topics(struct verify *v, struct err *e)
+{
+    return read_all(v, v->reader, "records", expect_record, e) || full(v, e);
 }
 
 /* --- the dead letters --- */
@@ -159,21 +185,15 @@ static bool header_number(const struct record *r, const char *name, int64_t *out
     return true;
 }
 
-static void list_dead_letter(struct verify *v, const char *topic, int64_t partition, int64_t offset,
-                             struct slice reason)
+/* Is it one of the records that are read? */
+static bool is_read(const struct verify *v, const char *topic, int64_t partition, int64_t offset)
 {
-    struct buf *out = &v->listed;
+    struct kafka_range range;
 
-    if (!v->args->json) {
-        printf("dead letter  %s/%" PRId64 "@%" PRId64 " %.*s\n", topic, partition, offset,
-               (int)reason.len, (const char *)reason.ptr);
-        return;
-    }
-    buf_printf(out,
-               "%s{\"topic\":\"%s\",\"partition\":%" PRId64 ",\"offset\":%" PRId64 ",\"reason\":\"",
-               out->len > 0 ? "," : "", topic, partition, offset);
-    buf_add_json(out, reason.ptr, reason.len);
-    buf_add_text(out, "\"}");
+    for (size_t i = 0; kafka_reader_range(v->reader, i, &range); i++)
+        if (range.partition == partition && strcmp(range.topic, topic) == 0)
+            return offset >= range.from && offset < range.end;
+    return false;
 }
 
 /* One of a topic that no route reads is somebody else's. */
@@ -188,18 +208,19 @@ static bool dead_letter(struct verify *v, struct record *r, struct err *e)
         !header_number(r, "idemsink.offset", &offset))
         return true;
     char *topic = mem_text_n(from.ptr, from.len);
-    if (config_route_of(v->config, topic) >= 0) {
+    if (is_read(v, topic, partition, offset)) {
         v->dead_letters++;
         ok = audit_dead(v->audit, from, (int32_t)partition, offset, e);
         if (v->args->dead_letters) {
             (void)record_header(r, "idemsink.reason", &reason);
-            list_dead_letter(v, topic, partition, offset, reason);
+            verify_dead_letter(v, topic, partition, offset, reason);
         }
     }
     mem_free(topic);
     return ok;
 }
 
+/* From its begin, whatever --since says: a dead letter carries the time of its record. */
 static bool read_dead_letters(struct verify *v, struct err *e)
 {
     const char *topic = v->config->dead_letter.topic;
@@ -219,111 +240,113 @@ static bool read_dead_letters(struct verify *v, struct err *e)
 
 /* --- the collections --- */
 
+static void fault_of_document(struct verify *v, const char *what, const bson_t *key)
+{
+    const struct config_route *route = &v->config->routes[v->route];
+    char *where = mem_printf("%s.%s", route->database, route->collection);
+    char *text = bson_as_relaxed_extended_json(key, NULL);
+
+    verify_fault(v, what, where, text ? text : "{}", true);
+    bson_free(text);
+    mem_free(where);
+}
+
+/* A document without its dedup fields is told by its _id. */
+static void no_key(struct verify *v, const bson_t *document)
+{
+    bson_t id = BSON_INITIALIZER;
+    bson_iter_t it;
+
+    v->keyless++;
+    if (bson_iter_init_find(&it, document, "_id"))
+        (void)bson_append_iter(&id, "_id", 3, &it);
+    if (v->options.since_ms < 0)
+        fault_of_document(v, "extra", &id);
+    bson_destroy(&id);
+}
+
 static bool stored(const bson_t *document, void *ctx)
 {
     struct verify *v = ctx;
-    bson_t key = BSON_INITIALIZER;
+    bson_t key = BSON_INITIALIZER, rest;
 
-    if (mapping_key_of_document(v->mappings[v->route], document, &key))
-        (void)audit_stored(v->audit, v->route, &key, document);
-    else
-        v->keyless++;
+    if (!mapping_key_of_document(v->mappings[v->route], document, &key)) {
+        if (v->options.from == 0) /* belongs to the first part */
+            no_key(v, document);
+    } else {
+        bool hashed = mapping_without_hash(v->mappings[v->route], document, &rest);
+        enum audit_verdict verdict =
+            audit_stored(v->audit, v->route, &key, hashed ? &rest : document);
+
+        if (hashed)
+            bson_destroy(&rest);
+        switch (verdict) {
+        case AUDIT_RIGHT:
+        case AUDIT_UNWANTED:
+            break;
+        case AUDIT_DIFFERENT:
+            fault_of_document(v, "different", &key);
+            break;
+        case AUDIT_EXTRA:
+            if (v->options.since_ms < 0)
+                fault_of_document(v, "extra", &key);
+            break;
+        case AUDIT_DOUBLE:
+            fault_of_document(v, "doubled", &key);
+            break;
+        }
+    }
     bson_destroy(&key);
     v->scanned++;
-    progress(v, "documents", v->scanned, v->expected);
+    show_progress(v, v->scanned, v->expected);
     return true;
 }
 
 static bool scan_collections(struct verify *v, struct err *e)
 {
     for (uint32_t i = 0; i < v->config->n_routes; i++) {
+        const struct config_route *route = &v->config->routes[i];
+        uint64_t before = v->scanned;
+
         if (books_of(v->config, i) != i)
             continue;
         v->route = i;
-        int64_t count = mongo_count(v->mongo, &v->config->routes[i]);
+        int64_t count = mongo_count(v->mongo, route);
         v->expected = v->scanned + (count > 0 ? (uint64_t)count : 0);
-        pass_begin(v);
-        if (!mongo_scan(v->mongo, &v->config->routes[i], stored, v, e))
+        pass_begin(v, "documents");
+        if (!mongo_scan(v->mongo, route, stored, v, e))
             return false;
-        pass_end();
+        pass_end(v);
+        buf_printf(&v->collections, "%s{\"collection\":\"", v->collections.len > 0 ? "," : "");
+        buf_add_json(&v->collections, route->database, strlen(route->database));
+        buf_add_char(&v->collections, '.');
+        buf_add_json(&v->collections, route->collection, strlen(route->collection));
+        buf_printf(&v->collections, "\",\"documents\":%" PRIu64 "}", v->scanned - before);
     }
     return true;
 }
 
-/* --- the verdict --- */
+/* --- all of it --- */
 
-struct missing {
-    struct verify *v;
-    size_t shown;
-};
-
-static void missing_one(void *ctx, uint32_t slot, int64_t offset)
+static bool divide_memory(struct verify *v)
 {
-    struct missing *m = ctx;
+    size_t beside = BESIDE_BYTES + (size_t)v->config->worker.max_bytes / 2;
 
-    if (m->shown++ < SHOWN_MAX && !m->v->args->json)
-        printf("missing      %s/%d@%" PRId64 "\n", m->v->names[slot].topic,
-               (int)m->v->names[slot].partition, offset);
-}
-
-static bool print_books(struct verify *v)
-{
-    struct missing m = {.v = v};
-    struct audit_books b = audit_finish(v->audit, SIZE_MAX, missing_one, &m);
-    uint64_t extra = b.extra + v->keyless;
-    bool balanced = b.missing == 0 && b.different == 0 && b.doubled == 0 && v->dead_missing == 0 &&
-                    (extra == 0 || v->args->allow_extra);
-    const struct {
-        const char *name, *help;
-        uint64_t value;
-    } rows[] = {
-        {"records", "records that ask for a document", b.records},
-        {"distinct", "dedup keys among them", b.distinct},
-        {"stored", "documents there and right", b.right},
-        {"missing", "dedup keys without document or dead letter", b.missing},
-        {"different", "documents unlike the first record of their dedup key", b.different},
-        {"doubled", "documents whose dedup key has another one", b.doubled},
-        {"extra", "documents that no record asks for", extra},
-        {"refused", "dedup keys that are dead letters instead", b.dead},
-        {"bad", "records that can't be stored", v->bad},
-        {"dead_letters", "dead letters of these topics", v->dead_letters},
-        {"dead_missing", "bad records without a dead letter", v->dead_missing},
-        {"skipped", "tombstones skipped by rule", v->skipped},
-    };
-    const size_t n = sizeof rows / sizeof rows[0];
-
-    if (v->args->json) {
-        fputs("{", stdout);
-        if (v->args->dead_letters)
-            printf("\"dead_letter_list\":[%s],", buf_text(&v->listed));
-        for (size_t i = 0; i < n; i++)
-            printf("\"%s\":%" PRIu64 ",", rows[i].name, rows[i].value);
-        printf("\"balanced\":%s}\n", balanced ? "true" : "false");
-        return balanced;
+    if (v->options.memory_bytes < beside + TABLE_LEAST_BYTES) {
+        fprintf(stderr,
+                "idemsink: --memory %s: at least %zuMiB (half of worker.max_bytes for the records "
+                "that librdkafka reads ahead, %d MiB for a batch of documents and the libraries, "
+                "the rest for dedup keys)\n",
+                v->args->memory, (beside + TABLE_LEAST_BYTES + (1 << 20) - 1) >> 20,
+                BESIDE_BYTES >> 20);
+        return false;
     }
-    for (size_t i = 0; i < n; i++)
-        printf("%-12s %12" PRIu64 "  %s\n", rows[i].name, rows[i].value, rows[i].help);
-    puts(balanced ? "the books balance" : "THE BOOKS DO NOT BALANCE");
-    return balanced;
-}
-
-static bool parse_memory(const char *text, size_t *out)
-{
-    char *end = NULL;
-    unsigned long long n;
-
-    *out = (size_t)2 << 30;
-    if (text == NULL)
-        return true;
-    n = strtoull(text, &end, 10);
-    if (strcmp(end, "MiB") == 0)
-        n <<= 20;
-    else if (strcmp(end, "GiB") == 0)
-        n <<= 30;
-    else
-        n = 0;
-    *out = (size_t)n;
-    return n >= (1u << 20);
+    v->audit = audit_new(v->options.memory_bytes - beside, v->options.from, v->options.to);
+    /* What the table lets go shall be gone, and threads that only pass records on need no heap of
+     * their own. */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    (void)mallopt(M_ARENA_MAX, 2);
+    return true;
 }
 
 static bool verify_open(struct verify *v, const char *instance_id, struct err *e)
@@ -334,7 +357,7 @@ static bool verify_open(struct verify *v, const char *instance_id, struct err *e
     v->mongo = mongo_new(v->config, e);
     if (v->mongo == NULL || !mongo_ping(v->mongo, e))
         return false;
-    v->reader = kafka_reader_new(v->config, NULL, 0, BROKER_WAIT_MS, e);
+    v->reader = kafka_reader_since(v->config, NULL, 0, v->options.since_ms, BROKER_WAIT_MS, e);
     return v->reader != NULL;
 }
 
@@ -345,31 +368,33 @@ static void verify_close(struct verify *v)
     cli_mappings_free(v->mappings, v->config->n_routes);
     audit_free(v->audit);
     mem_free(v->names);
-    buf_clear(&v->listed);
+    buf_clear(&v->faults);
+    buf_clear(&v->letters);
+    buf_clear(&v->collections);
     config_free(v->config);
 }
 
 enum exit_code cmd_verify(const struct args *args)
 {
-    struct verify v = {.args = args, .config = cli_config(args)};
-    enum exit_code code;
-    size_t memory;
+    struct verify v = {.args = args, .started_ms = clock_wall_ms()};
+    enum exit_code code = EXIT_BAD_USAGE;
     struct err e;
 
+    if (!verify_options_parse(args, v.started_ms, &v.options))
+        return EXIT_BAD_USAGE;
+    v.config = cli_config(args);
     if (v.config == NULL)
         return EXIT_CONFIGURATION;
-    if (!parse_memory(args->memory, &memory)) {
-        (void)fprintf(stderr, "idemsink: --memory %s: a size like 512MiB or 2GiB, at least 1MiB\n",
-                      args->memory);
-        config_free(v.config);
-        return EXIT_BAD_USAGE;
+    v.terminal = isatty(STDERR_FILENO) == 1;
+    if (divide_memory(&v)) {
+        if (verify_open(&v, "verify", &e) && read_dead_letters(&v, &e) && read_topics(&v, &e) &&
+            scan_collections(&v, &e))
+            code = verify_report(&v) ? EXIT_FINE : EXIT_FOUND;
+        else {
+            pass_end(&v);
+            code = cli_fail(&e);
+        }
     }
-    v.audit = audit_new(memory);
-    if (verify_open(&v, "verify", &e) && read_dead_letters(&v, &e) &&
-        read_all(&v, v.reader, "records", expect_record, &e) && scan_collections(&v, &e))
-        code = print_books(&v) ? EXIT_FINE : EXIT_FOUND;
-    else
-        code = cli_fail(&e);
     verify_close(&v);
     return code;
 }

@@ -1,5 +1,6 @@
 #include "core/audit.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -24,21 +25,38 @@ struct entry {
 };
 _Static_assert(sizeof(struct entry) == AUDIT_ENTRY_BYTES, "documented");
 
-struct audit {
-    size_t max_bytes;
+/*
+ * A table that doubles needs the old and the new half as much again for a moment. So there are many
+ * small ones, which double one after another: that moment costs one of them.
+ */
+enum { SHARD_BITS = 6, SHARDS = 1 << SHARD_BITS, SHARD_LEAST = 64 };
+
+/* An open hash. There is always room for ROOM more entries: what one call may add. */
+struct shard {
     struct entry *entries;
     size_t cap; /* a power of two */
     size_t used;
+};
+enum { ROOM = 3 };
+
+struct audit {
+    size_t max_bytes, bytes;
+    struct shard shards[SHARDS];
+    uint64_t from, to; /* which dedup keys, by their hash */
+    bool full;         /* a shard that has to grow can't */
     struct audit_books books;
 };
 
-struct audit *audit_new(size_t max_bytes)
+struct audit *audit_new(size_t max_bytes, uint64_t from, uint64_t to)
 {
     struct audit *a = mem_new(sizeof *a);
 
-    a->max_bytes = max_bytes;
-    a->cap = 1024;
-    a->entries = mem_array(a->cap, sizeof *a->entries);
+    *a = (struct audit){.max_bytes = max_bytes, .from = from, .to = to};
+    for (size_t i = 0; i < SHARDS; i++) {
+        a->shards[i] = (struct shard){.entries = mem_array(SHARD_LEAST, sizeof(struct entry)),
+                                      .cap = SHARD_LEAST};
+        a->bytes += SHARD_LEAST * sizeof(struct entry);
+    }
     return a;
 }
 
@@ -46,8 +64,14 @@ void audit_free(struct audit *a)
 {
     if (a == NULL)
         return;
-    mem_free(a->entries);
+    for (size_t i = 0; i < SHARDS; i++)
+        mem_free(a->shards[i].entries);
     mem_free(a);
+}
+
+size_t audit_bytes(const struct audit *a)
+{
+    return a->bytes;
 }
 
 static XXH128_hash_t key_hash(uint32_t route, const bson_t *key)
@@ -81,7 +105,7 @@ static uint64_t content_hash(const bson_t *document)
 }
 
 /* The entry of this key, or the free one where it belongs. */
-static struct entry *find(struct entry *entries, size_t cap, const uint64_t key[2])
+static struct entry *find_in(struct entry *entries, size_t cap, const uint64_t key[2])
 {
     size_t i = (size_t)key[0] & (cap - 1);
 
@@ -91,30 +115,42 @@ static struct entry *find(struct entry *entries, size_t cap, const uint64_t key[
     return &entries[i];
 }
 
-static bool grow(struct audit *a, struct err *e)
+static struct entry *find(const struct audit *a, const uint64_t key[2])
 {
-    size_t cap = a->cap * 2;
-    struct entry *entries;
+    const struct shard *s = &a->shards[key[1] >> (64 - SHARD_BITS)];
 
-    if ((cap + a->cap) * sizeof *entries > a->max_bytes)
-        return err_set(
-            e, ERR_CONFIG, 0,
-            "%zu dedup keys need more memory than %zu MiB; give verify more with --memory", a->used,
-            a->max_bytes >> 20);
-    entries = mem_array(cap, sizeof *entries);
-    for (size_t i = 0; i < a->cap; i++)
-        if (a->entries[i].flags & FLAG_USED)
-            *find(entries, cap, a->entries[i].key) = a->entries[i];
-    mem_free(a->entries);
-    a->entries = entries;
-    a->cap = cap;
-    return true;
+    return find_in(s->entries, s->cap, key);
 }
 
-/* Room for two more entries. */
-static bool reserve(struct audit *a, struct err *e)
+/* An entry was added to the shard of this key. Entries move. */
+static void added(struct audit *a, const uint64_t key[2])
 {
-    return a->used + 2 <= a->cap / 4 * 3 || grow(a, e);
+    struct shard *s = &a->shards[key[1] >> (64 - SHARD_BITS)];
+    size_t cap = s->cap * 2, more = cap * sizeof(struct entry);
+    struct entry *entries;
+
+    if (++s->used + ROOM <= s->cap / 4 * 3)
+        return;
+    if (a->full || a->bytes + more > a->max_bytes) {
+        a->full = true;
+        return;
+    }
+    entries = mem_array(cap, sizeof *entries);
+    for (size_t i = 0; i < s->cap; i++)
+        if (s->entries[i].flags & FLAG_USED)
+            *find_in(entries, cap, s->entries[i].key) = s->entries[i];
+    mem_free(s->entries);
+    a->bytes += more - s->cap * sizeof *entries;
+    s->entries = entries;
+    s->cap = cap;
+}
+
+/* False: nothing more may be added. */
+static bool has_room(const struct audit *a, struct err *e)
+{
+    return !a->full || err_set(e, ERR_CONFIG, 0,
+                               "%" PRIu64 " dedup keys fill the %zu MiB that verify has for them",
+                               a->books.distinct, a->max_bytes >> 20);
 }
 
 /*
@@ -133,7 +169,7 @@ static struct entry *mark_at(const struct audit *a, const uint64_t key[2], enum 
 
     own_key[0] = h.low64;
     own_key[1] = h.high64;
-    return find(a->entries, a->cap, own_key);
+    return find(a, own_key);
 }
 
 /* Returns whether it was there. */
@@ -145,7 +181,7 @@ static bool mark(struct audit *a, const uint64_t key[2], enum mark_kind kind, ui
     if (at->flags & FLAG_USED)
         return true;
     *at = (struct entry){.key = {own_key[0], own_key[1]}, .flags = FLAG_USED | FLAG_MARK};
-    a->used++;
+    added(a, own_key);
     return false;
 }
 
@@ -178,7 +214,7 @@ bool audit_dead(struct audit *a, struct slice topic, int32_t partition, int64_t 
 {
     uint64_t place[2];
 
-    if (!reserve(a, e))
+    if (!has_room(a, e))
         return false;
     place_key(topic, partition, place);
     (void)mark(a, place, MARK_PLACE, (uint64_t)offset);
@@ -193,17 +229,24 @@ bool audit_is_dead(const struct audit *a, struct slice topic, int32_t partition,
     return marked(a, place, MARK_PLACE, (uint64_t)offset);
 }
 
-/* The entry of this key, made when it is new. */
+/* The entry of this key, made when it is new; valid until something is added. */
 static struct entry *expected(struct audit *a, const uint64_t key[2])
 {
-    struct entry *at = find(a->entries, a->cap, key);
+    struct entry *at = find(a, key);
 
     if (at->flags & FLAG_USED)
         return at;
     *at = (struct entry){.key = {key[0], key[1]}, .flags = FLAG_USED};
-    a->used++;
     a->books.distinct++;
-    return at;
+    added(a, key);
+    return find(a, key);
+}
+
+static bool wanted(const struct audit *a, const uint64_t key[2])
+{
+    uint64_t place = key[1] << 32 | key[1] >> 32; /* the shard is taken from the other end */
+
+    return place >= a->from && place <= a->to;
 }
 
 bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
@@ -211,13 +254,16 @@ bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
 {
     XXH128_hash_t h = key_hash(r->route, key);
     uint64_t k[2] = {h.low64, h.high64};
-    uint64_t content = content_hash(document);
+    uint64_t content;
     uint32_t lane = (uint32_t)(r->order_hash >> 32);
     struct entry *at;
 
     MUST(r->slot <= UINT16_MAX);
-    if (!reserve(a, e))
+    if (!wanted(a, k))
+        return true;
+    if (!has_room(a, e))
         return false;
+    content = content_hash(document);
     at = expected(a, k);
     a->books.records++;
     if (audit_is_dead(a, slice_text(r->topic), r->partition, r->offset)) {
@@ -236,22 +282,18 @@ bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
     return true;
 }
 
-static struct entry *known(struct audit *a, uint32_t route, const bson_t *key)
-{
-    XXH128_hash_t h = key_hash(route, key);
-    uint64_t k[2] = {h.low64, h.high64};
-    struct entry *at = find(a->entries, a->cap, k);
-
-    return at->flags & FLAG_USED ? at : NULL;
-}
-
 enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *key,
                                 const bson_t *document)
 {
-    struct entry *at = known(a, route, key);
+    XXH128_hash_t h = key_hash(route, key);
+    uint64_t k[2] = {h.low64, h.high64};
+    struct entry *at;
     uint64_t content;
 
-    if (at == NULL) {
+    if (!wanted(a, k))
+        return AUDIT_UNWANTED;
+    at = find(a, k);
+    if (!(at->flags & FLAG_USED)) {
         a->books.extra++;
         return AUDIT_EXTRA;
     }
@@ -270,19 +312,22 @@ enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *k
     return AUDIT_DIFFERENT;
 }
 
+static void finish_entry(struct audit *a, const struct entry *at, size_t max,
+                         audit_missing_fn *each, void *ctx)
+{
+    if (!(at->flags & FLAG_USED) || (at->flags & (FLAG_STORED | FLAG_MARK)))
+        return;
+    if (!(at->flags & FLAG_LIVE))
+        a->books.dead++;
+    else if (a->books.missing++ < max && each)
+        each(ctx, at->slot, at->offset);
+}
+
 struct audit_books audit_finish(struct audit *a, size_t max, audit_missing_fn *each, void *ctx)
 {
     a->books.dead = a->books.missing = 0;
-    for (size_t i = 0; i < a->cap; i++) {
-        const struct entry *at = &a->entries[i];
-
-        if (!(at->flags & FLAG_USED) || (at->flags & (FLAG_STORED | FLAG_MARK)))
-            continue;
-        if (!(at->flags & FLAG_LIVE)) {
-            a->books.dead++;
-        } else if (a->books.missing++ < max && each) {
-            each(ctx, at->slot, at->offset);
-        }
-    }
+    for (size_t s = 0; s < SHARDS; s++)
+        for (size_t i = 0; i < a->shards[s].cap; i++)
+            finish_entry(a, &a->shards[s].entries[i], max, each, ctx);
     return a->books;
 }

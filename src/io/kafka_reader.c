@@ -30,6 +30,7 @@ struct kafka_reader {
     struct kafka_scratch scratch;
     int64_t since_ms; /* -1: from the first record */
     unsigned since_poll;
+    size_t taken_bytes; /* since the fetchers were woken */
     struct err failure; /* kind ERR_NONE: none */
 };
 
@@ -241,6 +242,26 @@ static struct part *part_of(struct kafka_reader *r, const rd_kafka_message_t *m)
     return NULL;
 }
 
+/* kafka_prefetch.c says why: a broker's thread that found the queue full looks again after a second
+ * only. */
+static void wake_fetchers(struct kafka_reader *r, size_t bytes)
+{
+    rd_kafka_topic_partition_list_t *list;
+
+    r->taken_bytes += bytes + KAFKA_MESSAGE_BYTES;
+    if (r->taken_bytes < (size_t)r->config->worker.max_bytes / 16 ||
+        rd_kafka_version() >= 0x020200ff)
+        return;
+    r->taken_bytes = 0;
+    list = rd_kafka_topic_partition_list_new((int)r->n_parts);
+    for (size_t i = 0; i < r->n_parts; i++)
+        if (r->parts[i].reading)
+            rd_kafka_topic_partition_list_add(list, r->parts[i].topic, r->parts[i].partition)
+                ->offset = RD_KAFKA_OFFSET_END;
+    (void)rd_kafka_offsets_for_times(r->rk, list, 0);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
 /* NULL: an event, or behind the end. */
 static struct record *take(struct kafka_reader *r, const rd_kafka_message_t *m)
 {
@@ -297,6 +318,7 @@ enum kafka_read kafka_reader_next(struct kafka_reader *r, int wait_ms, struct re
                 return KAFKA_READ_NOTHING;
             continue;
         }
+        wake_fetchers(r, m->key_len + m->len);
         *out = take(r, m);
         rd_kafka_message_destroy(m);
         if (*out != NULL)

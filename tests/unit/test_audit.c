@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -49,7 +50,7 @@ static void remember(void *ctx, uint32_t slot, int64_t offset)
 
 static void balanced_books(void **state)
 {
-    struct audit *a = audit_new(1 << 20);
+    struct audit *a = audit_new(1 << 20, 0, UINT64_MAX);
     int64_t missing = -1;
 
     (void)state;
@@ -70,7 +71,7 @@ static void balanced_books(void **state)
 
 static void every_kind_of_fault(void **state)
 {
-    struct audit *a = audit_new(1 << 20);
+    struct audit *a = audit_new(1 << 20, 0, UINT64_MAX);
     int64_t missing = -1;
 
     (void)state;
@@ -95,7 +96,7 @@ static void lanes_race(void **state)
     (void)state;
     for (int winner = 0; winner < 3; winner++) {
         const char *const contents[] = {"of lane 1", "of lane 2", "second of lane 2"};
-        struct audit *a = audit_new(1 << 20);
+        struct audit *a = audit_new(1 << 20, 0, UINT64_MAX);
 
         assert_true(expect(a, 1, 1, contents[0], 1));
         assert_true(expect(a, 2, 1, contents[1], 2));
@@ -110,7 +111,7 @@ static void lanes_race(void **state)
 static void two_contents_of_every_key(void **state)
 {
     enum { KEYS = 50000 };
-    struct audit *a = audit_new((size_t)1 << 30);
+    struct audit *a = audit_new((size_t)1 << 30, 0, UINT64_MAX);
     char text[32];
 
     (void)state;
@@ -139,7 +140,7 @@ static void behind_a_dead_letter(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct audit *a = audit_new(1 << 20);
+        struct audit *a = audit_new(1 << 20, 0, UINT64_MAX);
         int64_t missing = -1;
 
         dead(a, 1);
@@ -158,7 +159,7 @@ static void behind_a_dead_letter(void **state)
 /* All records of a key are dead letters: it needs no document. */
 static void nothing_but_dead_letters(void **state)
 {
-    struct audit *a = audit_new(1 << 20);
+    struct audit *a = audit_new(1 << 20, 0, UINT64_MAX);
 
     (void)state;
     dead(a, 1);
@@ -174,17 +175,78 @@ static void nothing_but_dead_letters(void **state)
 
 static void grows_and_says_when_full(void **state)
 {
-    struct audit *a = audit_new((size_t)12 * 1024 * AUDIT_ENTRY_BYTES);
+    const size_t max = (size_t)16 * 1024 * AUDIT_ENTRY_BYTES;
+    struct audit *a = audit_new(max, 0, UINT64_MAX);
     int n = 0;
 
     (void)state;
-    while (expect(a, 1, n, "x", n))
+    while (expect(a, 1, n, "x", n)) {
+        assert_true(audit_bytes(a) <= max);
         n++;
-    assert_int_equal(n, 6 * 1024 - 1); /* three quarters of 8192 slots; one is kept in reserve */
+    }
+    /* Half of the tables doubled up to here or more, each at most three quarters full */
+    assert_in_range(n, 16 * 1024 / 3, 16 * 1024 * 3 / 4);
     assert_int_equal(e.kind, ERR_CONFIG);
+    assert_non_null(strstr(e.text, "dedup keys"));
     for (int i = 0; i < n; i++)
         assert_int_equal(stored(a, i, "x"), AUDIT_RIGHT);
     audit_free(a);
+}
+
+/* What has no room is refused before it is half in the books. */
+static void full_by_marks(void **state)
+{
+    struct audit *a = audit_new((size_t)8 * 1024 * AUDIT_ENTRY_BYTES, 0, UINT64_MAX);
+    char text[32];
+    int n = 0;
+
+    (void)state;
+    for (;; n++) {
+        (void)snprintf(text, sizeof text, "%d", n);
+        if (!expect(a, (uint64_t)(1 + n % 7), n / 7, text, n))
+            break;
+    }
+    struct audit_books b = audit_finish(a, 0, NULL, NULL);
+    assert_int_equal(b.records, n);
+    assert_true(audit_bytes(a) <= (size_t)8 * 1024 * AUDIT_ENTRY_BYTES);
+    assert_false(audit_dead(a, slice_text("t"), 0, 1, &e));
+    audit_free(a);
+}
+
+static uint64_t part(int k, int n)
+{
+    return k == n ? UINT64_MAX : UINT64_MAX / (uint64_t)n * (uint64_t)k;
+}
+
+/* The parts share no key and leave none out; both sides choose the same ones. */
+static void samples_are_parts(void **state)
+{
+    enum { KEYS = 20000, PARTS = 4 };
+    uint64_t all = 0;
+
+    (void)state;
+    for (int k = 0; k < PARTS; k++) {
+        struct audit *a =
+            audit_new((size_t)1 << 30, k == 0 ? 0 : part(k, PARTS) + 1, part(k + 1, PARTS));
+        uint64_t unwanted = 0;
+
+        for (int i = 0; i < KEYS; i++)
+            assert_true(expect(a, 1, i, "x", i));
+        for (int i = 0; i < KEYS; i++) {
+            enum audit_verdict v = stored(a, i, "x");
+
+            assert_true(v == AUDIT_RIGHT || v == AUDIT_UNWANTED);
+            unwanted += v == AUDIT_UNWANTED;
+        }
+        struct audit_books b = audit_finish(a, 0, NULL, NULL);
+        assert_int_equal(b.distinct, KEYS - unwanted);
+        assert_int_equal(b.right, b.distinct);
+        assert_int_equal(b.missing + b.extra, 0);
+        assert_in_range(b.distinct, KEYS / PARTS * 9 / 10, KEYS / PARTS * 11 / 10);
+        all += b.distinct;
+        audit_free(a);
+    }
+    assert_int_equal(all, KEYS);
 }
 
 int main(void)
@@ -197,6 +259,8 @@ int main(void)
         cmocka_unit_test(behind_a_dead_letter),
         cmocka_unit_test(nothing_but_dead_letters),
         cmocka_unit_test(grows_and_says_when_full),
+        cmocka_unit_test(full_by_marks),
+        cmocka_unit_test(samples_are_parts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

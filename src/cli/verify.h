@@ -1,0 +1,69 @@
+/*
+ * verify.h - what the files of `idemsink verify` share.
+ */
+#ifndef IDEMSINK_CLI_VERIFY_H
+#define IDEMSINK_CLI_VERIFY_H
+
+#include "cli/cli.h"
+#include "core/audit.h"
+#include "core/progress.h"
+#include "io/kafka.h"
+#include "io/mongo.h"
+
+/* --- verify_options.c --- */
+
+struct verify_options {
+    size_t memory_bytes; /* for the whole process */
+    size_t listed;       /* how many faults are listed */
+    double part;         /* of the dedup keys: 1 is all */
+    uint64_t from, to;   /* their hashes */
+    int64_t since_ms;    /* records from this time on; -1: all */
+};
+
+/* Says on stderr what can't be understood. */
+bool verify_options_parse(const struct args *args, int64_t now_ms, struct verify_options *out);
+
+/* --- cmd_verify.c --- */
+
+struct partition_name {
+    const char *topic; /* lives as long as the reader */
+    int32_t partition;
+};
+
+struct verify {
+    const struct args *args;
+    struct verify_options options;
+    struct config *config;
+    struct mapping **mappings;
+    struct mongo *mongo;
+    struct kafka_reader *reader; /* of the topics; kept open for its topic names */
+    struct audit *audit;
+    struct partition_name *names; /* by slot */
+    size_t n_names;
+    bool dead_letters_are_kept;
+    uint32_t route; /* whose collection is being scanned */
+    bool terminal;  /* stderr is one */
+    struct progress progress;
+    int64_t started_ms; /* wall clock */
+
+    /* The books, beside the audit's own */
+    uint64_t read, bad, skipped, dead_letters, dead_missing, keyless, scanned, expected;
+
+    /* Faults and dead letters that are listed, as JSON */
+    struct buf faults, letters;
+    size_t n_faults;
+    struct buf collections; /* their names and documents, as JSON */
+};
+
+/* --- verify_report.c --- */
+
+/* One more fault; the first ones are listed. text: "topic:0:7", or a dedup key. */
+void verify_fault(struct verify *v, const char *what, const char *where, const char *text,
+                  bool is_json);
+void verify_dead_letter(struct verify *v, const char *topic, int64_t partition, int64_t offset,
+                        struct slice reason);
+
+/* Prints the books. True: they balance. */
+bool verify_report(struct verify *v);
+
+#endif
