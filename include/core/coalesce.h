@@ -8,24 +8,25 @@
  * a reader may have put the old state back meanwhile (it read before the write
  * and stored after the invalidation).
  *
- *   PENDING  in the heap of its kind    to be sent at due_at
+ *   PENDING  in one of two heaps        to be sent at due_at
  *   SENDING  handed out by coalesce_due until coalesce_sent
  *   RESTING  in the rest heap           remembered for its window and its repetition
  *
  * Promises:
  * - Every add is followed by a send that starts at or after it, unless it was
  *   dropped (counted). A failed send is repeated until it succeeds.
- * - Two sends of one PUBLISH start at least coalesce_ms apart (repetitions and
- *   sends after a failure aside).
- * - Of what was added together, no PUBLISH is sent before the UNLINKs: a
- *   receiver that refills from Redis must not find the old value there. For
- *   this an UNLINK may be sent before the end of its window, and UNLINKs that
- *   are due go first. (An UNLINK that the server refuses doesn't hold back the
- *   PUBLISH for ever.)
+ * - Two sends of one message (PUBLISH, XADD) start at least coalesce_ms apart
+ *   (repetitions and sends after a failure aside).
+ * - Of what was added together, no message is sent before the keys (UNLINK,
+ *   INCR): a receiver that refills from Redis must not find the old value
+ *   there. For this a key may be sent before the end of its window, and keys
+ *   that are due go first. (One that the server refuses doesn't hold back the
+ *   message for ever.)
  * - At most max_targets and max_bytes (and the one that passes it), plus one per rule, plus those
  *   that somebody waits for.
  *   At the cap first what rests is forgotten, then the PUBLISHes of a rule
- *   collapse into its `collapsed` form, then what nobody waits for is dropped.
+ *   collapse into its `collapsed` form (nothing can stand for keys and
+ *   entries of streams), then what nobody waits for is dropped.
  * - A waiter is released by sends that started after its add.
  *
  * Plain data: no thread, no clock. O(log targets) per call and target.
@@ -73,7 +74,7 @@ void coalesce_add(struct coalesce *c, struct invalidation_list *l, struct coales
 void coalesce_abandon(struct coalesce *c, struct coalesce_waiter *w);
 
 /*
- * The targets to send now, UNLINKs first; *out is valid until coalesce_sent(), which must follow
+ * The targets to send now, keys first; *out is valid until coalesce_sent(), which must follow
  * before the next call when the result is not 0. Between the two all other calls are allowed.
  */
 size_t coalesce_due(struct coalesce *c, int64_t now_ms, const struct invalidation *const **out);

@@ -35,7 +35,13 @@ enum config_write { WRITE_UPSERT, WRITE_INSERT, WRITE_AUTO };
 enum config_log_level { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARN, CONFIG_LOG_ERROR };
 enum config_log_format { CONFIG_LOG_JSON, CONFIG_LOG_TEXT };
 
-enum config_invalidate_mode { INVALIDATE_PUBSUB, INVALIDATE_UNLINK, INVALIDATE_MONSQLIZE };
+enum config_invalidate_mode {
+    INVALIDATE_PUBSUB,
+    INVALIDATE_UNLINK,
+    INVALIDATE_MONSQLIZE,
+    INVALIDATE_VERSION,
+    INVALIDATE_STREAM
+};
 enum config_publish_on { PUBLISH_ALWAYS, PUBLISH_INSERTED };
 enum config_delivery { DELIVERY_BEST_EFFORT, DELIVERY_BEFORE_COMMIT };
 
@@ -43,17 +49,21 @@ struct config_invalidate {
     uint32_t index; /* counted through all routes */
     enum config_invalidate_mode mode;
     char *channel;           /* pubsub: a template; monsqlize: default monsqlize:cache:invalidate */
-    char *payload;           /* pubsub: a JSON template */
-    struct config_list keys; /* unlink, monsqlize: key templates */
+    char *stream;            /* stream: a template of its name */
+    char *payload;           /* pubsub, stream: a JSON template */
+    struct config_list keys; /* unlink, monsqlize, version: key templates */
+    int64_t expire_ms;       /* version: life of a generation key after a change; 0: for ever */
+    int64_t maxlen;          /* stream: how many entries it keeps, at least */
     int64_t flavor;          /* monsqlize: 1 or 3 */
-    bool patterns; /* monsqlize: send the collection's pattern (default true for flavor 1, false for
-                      3) */
-    bool bookmarks; /* monsqlize, flavor 3: also the bookmark pattern */
+    bool patterns;           /* monsqlize: the collection's pattern; default: with flavor 1 */
+    bool bookmarks;          /* monsqlize, flavor 3: also the bookmark pattern */
     bool receivers_echo_safe;
     enum config_publish_on publish_on;
     enum config_delivery delivery;
     int64_t coalesce_ms, repeat_after_ms; /* 0: off */
 };
+
+const char *config_invalidate_mode_name(enum config_invalidate_mode mode);
 
 struct config_dedup {
     struct config_list key; /* sources */

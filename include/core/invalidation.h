@@ -10,22 +10,30 @@
 
 #include "base/bytes.h"
 
+/* The first two change what readers find, the others say so: of one write those come first. */
 enum invalidation_kind {
-    INVALIDATION_UNLINK, /* name: the key */
-    INVALIDATION_PUBLISH /* name: the channel; body: the payload */
+    INVALIDATION_UNLINK,  /* name: the key */
+    INVALIDATION_INCR,    /* name: the key of a generation */
+    INVALIDATION_PUBLISH, /* name: the channel; body: the payload */
+    INVALIDATION_XADD     /* name: the stream; body: the payload */
 };
+enum { INVALIDATION_KINDS = INVALIDATION_XADD + 1 };
+/* The field of a stream's entry that holds the payload. */
+#define INVALIDATION_FIELD "payload"
 
 /*
- * One message. Two are the same target when kind, name and body are equal (the body has no
- * timestamp: `stamp` says where the sender puts one in).
+ * One message. Two of one rule are the same target when kind, name and body are equal (the time is
+ * not in the body yet).
  */
 struct invalidation {
     enum invalidation_kind kind;
-    uint32_t rule; /* which [[route.invalidate]] of the whole configuration, counted through:
-                      config_invalidate.index */
-    char *name;    /* NUL-terminated; mem_free() */
-    char *body;    /* NUL-terminated JSON; NULL for UNLINK; mem_free(). The text @TIMESTAMP@ becomes
-                      epoch ms at sending */
+    uint32_t rule;     /* which [[route.invalidate]] of the whole configuration, counted through:
+                          config_invalidate.index */
+    char *name;        /* NUL-terminated; mem_free() */
+    char *body;        /* NUL-terminated JSON; NULL for UNLINK and INCR; mem_free(). The text
+                          @TIMESTAMP@ becomes epoch ms at sending */
+    int64_t expire_ms; /* INCR: how long the key lives from then on; 0: for ever. The rule's */
+    int64_t maxlen;    /* XADD: how many entries the stream keeps, at least. The rule's */
 };
 
 /* Grows by invalidation_add(); owns the texts. Zero-initialised is empty. */
@@ -33,8 +41,12 @@ struct invalidation_list {
     struct invalidation *items;
     size_t n, cap;
 };
-void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, uint32_t rule,
-                      char *name, char *body); /* takes name and body */
+/* Takes name and body. What it returns is valid until the next one; expire_ms and maxlen are 0. */
+struct invalidation *invalidation_add(struct invalidation_list *l, enum invalidation_kind kind,
+                                      uint32_t rule, char *name, char *body);
+/* Must it be carried out before what its write says to others? */
+bool invalidation_goes_first(enum invalidation_kind kind);
+const char *invalidation_command(enum invalidation_kind kind); /* "UNLINK" "INCR" ... */
 /* The body as it is sent at this time, mem_free() it; NULL when the body has no time in it (or is
  * NULL). */
 char *invalidation_stamped(const char *body, int64_t wall_ms);

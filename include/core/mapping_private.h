@@ -45,8 +45,8 @@ struct mapping_paths {
 /* One [[route.invalidate]]. */
 struct mapping_tell {
     const struct config_invalidate *config;
-    struct template *channel, *payload; /* pubsub */
-    struct template **keys;             /* unlink, monsqlize */
+    struct template *name, *payload; /* the channel or stream, and what is said there */
+    struct template **keys;
     size_t n_keys;
     char *patterns[2]; /* monsqlize: finished bodies */
     size_t n_patterns;

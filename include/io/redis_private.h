@@ -73,6 +73,9 @@ bool redis_link_answer(struct redis_link *l, int64_t deadline_ms, struct redisRe
 bool redis_link_refused(const struct redis_link *l, const char *command,
                         const struct redisReply *reply, struct err *e);
 
+/* Was it refused because the server is a replica? A script's error has the word inside. */
+bool redis_link_is_replica(const struct redisReply *reply);
+
 /* A peer that hangs up must not kill the process: SIGPIPE is blocked for this thread, and taken
  * back if it came. */
 struct redis_sigpipe {

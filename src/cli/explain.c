@@ -1,6 +1,7 @@
 #include "cli/explain.h"
 
 #include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -111,16 +112,25 @@ static void add_quoted(struct buf *b, const char *before, const char *text)
 
 static void add_invalidation(const struct invalidation *one, struct sheet *out)
 {
+    static const char *const where[INVALIDATION_KINDS] = {
+        "\"key\":", "\"key\":", "\"channel\":", "\"stream\":"};
     char *stamped = invalidation_stamped(one->body, clock_wall_ms());
     const char *body = stamped ? stamped : one->body;
     struct buf text = {0}, json = {0};
 
-    if (one->kind == INVALIDATION_UNLINK) {
-        buf_printf(&text, "UNLINK %s", one->name);
-        add_quoted(&json, "{\"command\":\"UNLINK\",\"key\":", one->name);
-    } else {
-        buf_printf(&text, "PUBLISH %s %s", one->name, body);
-        add_quoted(&json, "{\"command\":\"PUBLISH\",\"channel\":", one->name);
+    buf_printf(&text, "%s %s", invalidation_command(one->kind), one->name);
+    buf_printf(&json, "{\"command\":\"%s\",", invalidation_command(one->kind));
+    add_quoted(&json, where[one->kind], one->name);
+    if (one->expire_ms > 0) {
+        buf_printf(&text, ", which expires after %" PRId64 " ms", one->expire_ms);
+        buf_printf(&json, ",\"expire_ms\":%" PRId64, one->expire_ms);
+    }
+    if (one->maxlen > 0) {
+        buf_printf(&text, " MAXLEN ~ %" PRId64 " * " INVALIDATION_FIELD, one->maxlen);
+        buf_printf(&json, ",\"maxlen\":%" PRId64, one->maxlen);
+    }
+    if (body) {
+        buf_printf(&text, " %s", body);
         add_quoted(&json, ",\"message\":", body);
     }
     buf_add_char(&json, '}');

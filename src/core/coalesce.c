@@ -39,7 +39,7 @@ struct target {
     struct invalidation message; /* its texts lie in key */
     UT_hash_handle hh;
     size_t key_len;
-    char key[]; /* rule, kind, name NUL body NUL */
+    char key[]; /* rule, command, name NUL body NUL */
 };
 
 struct heap {
@@ -54,7 +54,8 @@ struct rule {
     struct coalesce_counts counts;
 };
 
-enum { HEAP_UNLINK, HEAP_PUBLISH, HEAP_REST, HEAPS };
+/* By invalidation_goes_first(): keys, then messages; and what rests. */
+enum { HEAP_KEYS, HEAP_MESSAGES, HEAP_REST, HEAPS };
 
 struct coalesce {
     struct rule *rules;
@@ -114,12 +115,17 @@ static void link_splice(struct coalesce_link *to, struct coalesce_link *from)
 
 /* --- heaps --- */
 
+static bool goes_first(const struct target *t)
+{
+    return invalidation_goes_first(t->message.kind);
+}
+
 static bool earlier(const struct target *a, const struct target *b)
 {
     if (a->due_at != b->due_at)
         return a->due_at < b->due_at;
-    if (a->message.kind != b->message.kind) /* in the rest heap only */
-        return a->message.kind == INVALIDATION_UNLINK;
+    if (goes_first(a) != goes_first(b)) /* in the rest heap only */
+        return goes_first(a);
     return a->seq < b->seq;
 }
 
@@ -184,7 +190,7 @@ static struct heap *heap_of(struct coalesce *c, const struct target *t)
 {
     if (t->state == TARGET_RESTING)
         return &c->heaps[HEAP_REST];
-    return &c->heaps[t->message.kind == INVALIDATION_UNLINK ? HEAP_UNLINK : HEAP_PUBLISH];
+    return &c->heaps[goes_first(t) ? HEAP_KEYS : HEAP_MESSAGES];
 }
 
 /* --- targets --- */
@@ -197,11 +203,9 @@ static struct rule *rule_of(const struct coalesce *c, uint32_t rule)
 
 static void make_key(struct buf *key, const struct invalidation *i)
 {
-    const char kind = i->kind == INVALIDATION_UNLINK ? 'u' : 'p';
-
     buf_reset(key);
     buf_add(key, &i->rule, sizeof i->rule);
-    buf_add_char(key, kind);
+    buf_add_char(key, invalidation_command(i->kind)[0]); /* all begin differently */
     buf_add(key, i->name, strlen(i->name) + 1);
     if (i->body)
         buf_add(key, i->body, strlen(i->body) + 1);
@@ -226,8 +230,7 @@ static struct target *target_new(struct coalesce *c, const struct invalidation *
 
     memcpy(t->key, c->key.data, c->key.len);
     t->key_len = c->key.len;
-    t->message.kind = i->kind;
-    t->message.rule = i->rule;
+    t->message = *i;
     t->message.name = t->key + sizeof i->rule + 1;
     t->message.body = i->body ? t->message.name + strlen(t->message.name) + 1 : NULL;
     t->window_ends_at = INT64_MIN;
@@ -297,7 +300,7 @@ static void target_want(struct coalesce *c, struct target *t, bool fresh, int64_
     target_pend(c, t, due_at);
 }
 
-/* t, an UNLINK, is to be sent not later than the PUBLISHes added with it. */
+/* t goes first, and so is to be sent not later than the messages added with it. */
 static void target_hurry(struct coalesce *c, struct target *t, int64_t due_ms)
 {
     if (t->due_at <= due_ms)
@@ -362,12 +365,12 @@ static void heap_hurry(struct heap *h, int64_t now_ms)
         heap_down(h, i - 1);
 }
 
-static void hurry_unlinks(struct coalesce *c, int64_t now_ms)
+static void hurry_keys(struct coalesce *c, int64_t now_ms)
 {
-    heap_hurry(&c->heaps[HEAP_UNLINK], now_ms);
+    heap_hurry(&c->heaps[HEAP_KEYS], now_ms);
     for (size_t i = 0; i < c->n_sending; i++) {
         struct target *t = c->sending[i];
-        if (t->again && t->message.kind == INVALIDATION_UNLINK && t->due_at > now_ms)
+        if (t->again && goes_first(t) && t->due_at > now_ms)
             t->due_at = now_ms;
     }
 }
@@ -394,7 +397,7 @@ static struct target *collapse(struct coalesce *c, struct rule *rule, int64_t no
         rule->counts.collapsed++;
     }
     /* What covers them may be sent sooner than they would have been. */
-    hurry_unlinks(c, now_ms);
+    hurry_keys(c, now_ms);
     return all;
 }
 
@@ -477,22 +480,22 @@ void coalesce_free(struct coalesce *c)
 void coalesce_add(struct coalesce *c, struct invalidation_list *l, struct coalesce_waiter *w,
                   int64_t now_ms)
 {
-    static const enum invalidation_kind order[] = {INVALIDATION_PUBLISH, INVALIDATION_UNLINK};
-    int64_t publish_at = INT64_MAX;
+    int64_t message_at = INT64_MAX;
 
     if (w && l->n > 0)
         w->links = mem_array(l->n, sizeof *w->links);
-    for (size_t k = 0; k < 2; k++) {
+    for (int keys = 0; keys <= 1; keys++) { /* the messages' times are needed for the keys */
         for (size_t i = 0; i < l->n; i++) {
             const struct invalidation *item = &l->items[i];
             bool waits = w && rule_of(c, item->rule)->set.waits;
-            struct target *t = item->kind == order[k] ? place(c, item, waits, now_ms) : NULL;
+            bool now = invalidation_goes_first(item->kind) == (keys == 1);
+            struct target *t = now ? place(c, item, waits, now_ms) : NULL;
             if (!t)
                 continue;
-            if (order[k] == INVALIDATION_UNLINK)
-                target_hurry(c, t, publish_at);
-            else if (t->due_at < publish_at)
-                publish_at = t->due_at;
+            if (keys)
+                target_hurry(c, t, message_at);
+            else if (t->due_at < message_at)
+                message_at = t->due_at;
             if (waits) {
                 struct coalesce_link *link = &w->links[w->n_links++];
                 link->waiter = w;
@@ -609,9 +612,9 @@ static void target_failed(struct coalesce *c, struct target *t, int64_t retry_at
             target_rest(c, t, retry_at_ms, true);
         return;
     }
-    /* A PUBLISH not before the time that the UNLINKs added with it go by; an UNLINK may always go
-     * sooner. */
-    if (t->again && t->message.kind == INVALIDATION_PUBLISH && t->due_at > retry_at_ms)
+    /* A message not before the time that the keys added with it go by; a key may always go sooner.
+     */
+    if (t->again && !goes_first(t) && t->due_at > retry_at_ms)
         retry_at_ms = t->due_at;
     target_pend(c, t, retry_at_ms);
     shed(c, t);
@@ -650,8 +653,8 @@ void coalesce_drain(struct coalesce *c, int64_t now_ms)
     c->draining = true;
     while (forget_resting(c))
         ;
-    heap_hurry(&c->heaps[HEAP_UNLINK], now_ms);
-    heap_hurry(&c->heaps[HEAP_PUBLISH], now_ms);
+    heap_hurry(&c->heaps[HEAP_KEYS], now_ms);
+    heap_hurry(&c->heaps[HEAP_MESSAGES], now_ms);
     for (size_t i = 0; i < c->n_sending; i++)
         if (c->sending[i]->again && c->sending[i]->due_at > now_ms)
             c->sending[i]->due_at = now_ms;
@@ -663,7 +666,7 @@ size_t coalesce_pending(const struct coalesce *c)
 
     for (size_t i = 0; i < c->n_sending && c->n_repeating > 0; i++)
         again += c->sending[i]->repeat && c->sending[i]->again;
-    return c->heaps[HEAP_UNLINK].n + c->heaps[HEAP_PUBLISH].n + c->n_sending - c->n_repeating +
+    return c->heaps[HEAP_KEYS].n + c->heaps[HEAP_MESSAGES].n + c->n_sending - c->n_repeating +
            again;
 }
 

@@ -1,5 +1,6 @@
 /*
- * config_invalidate.c - what each [[route.invalidate]] needs, and what would do harm.
+ * config_invalidate.c - what each [[route.invalidate]] needs, and what would do harm. The mapping
+ * relies on it.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -8,24 +9,39 @@
 #include "core/config_private.h"
 #include "core/template.h"
 
-/* Which keys have a meaning for which modes. */
+enum { LEAST_EXPIRE_MS = 1000 };
+
+/* Which keys have a meaning for which modes, and which of these can't be without. */
 enum {
     PUBSUB = 1 << INVALIDATE_PUBSUB,
     UNLINK = 1 << INVALIDATE_UNLINK,
-    MONSQLIZE = 1 << INVALIDATE_MONSQLIZE
+    MONSQLIZE = 1 << INVALIDATE_MONSQLIZE,
+    VERSION = 1 << INVALIDATE_VERSION,
+    STREAM = 1 << INVALIDATE_STREAM
 };
 static const struct {
     const char *key;
-    int modes;
+    int modes, needed;
 } meanings[] = {
-    {"channel", PUBSUB | MONSQLIZE},
-    {"payload", PUBSUB},
-    {"keys", UNLINK | MONSQLIZE},
-    {"flavor", MONSQLIZE},
-    {"patterns", MONSQLIZE},
-    {"bookmarks", MONSQLIZE},
-    {"receivers_echo_safe", MONSQLIZE},
+    {"channel", PUBSUB | MONSQLIZE, PUBSUB},
+    {"stream", STREAM, STREAM},
+    {"maxlen", STREAM, 0},
+    {"payload", PUBSUB | STREAM, PUBSUB | STREAM},
+    {"keys", UNLINK | MONSQLIZE | VERSION, UNLINK | VERSION},
+    {"expire", VERSION, 0},
+    {"flavor", MONSQLIZE, 0},
+    {"patterns", MONSQLIZE, 0},
+    {"bookmarks", MONSQLIZE, 0},
+    {"receivers_echo_safe", MONSQLIZE, 0},
 };
+static const char section[] = "route.invalidate";
+
+const char *config_invalidate_mode_name(enum config_invalidate_mode mode)
+{
+    static const char *const names[] = {"pubsub", "unlink", "monsqlize", "version", "stream"};
+
+    return names[mode];
+}
 
 bool config_has_meaning(enum config_invalidate_mode mode, const char *key)
 {
@@ -37,25 +53,48 @@ bool config_has_meaning(enum config_invalidate_mode mode, const char *key)
     return true;
 }
 
+static bool is_empty(const struct config_invalidate *v, const struct config_key *k)
+{
+    const void *field = (const char *)v + k->field;
+
+    MUST(k->type == CONFIG_STRING || k->type == CONFIG_LIST);
+    if (k->type == CONFIG_LIST)
+        return ((const struct config_list *)field)->n == 0;
+    return **(char *const *)field == '\0';
+}
+
 static bool check_meanings(struct config_parse_state *s, size_t i, size_t j)
 {
     const struct config_invalidate *v = &s->config->routes[i].invalidate[j];
-    const char *mode = v->mode == INVALIDATE_PUBSUB   ? "pubsub"
-                       : v->mode == INVALIDATE_UNLINK ? "unlink"
-                                                      : "monsqlize";
 
+    for (size_t k = 0; k < sizeof meanings / sizeof meanings[0]; k++) {
+        const char *key = meanings[k].key;
+
+        if (!config_has_meaning(v->mode, key) &&
+            config_find(s, "route.%zu.invalidate.%zu.%s", i, j, key))
+            return config_fail(config_at(s, "route.%zu.invalidate.%zu.%s", i, j, key),
+                               "has no meaning for mode = \"%s\"",
+                               config_invalidate_mode_name(v->mode));
+    }
     for (size_t k = 0; k < sizeof meanings / sizeof meanings[0]; k++)
-        if (!config_has_meaning(v->mode, meanings[k].key) &&
-            config_find(s, "route.%zu.invalidate.%zu.%s", i, j, meanings[k].key))
+        if ((meanings[k].needed & (1 << v->mode)) &&
+            is_empty(v, config_key_find(section, meanings[k].key)))
             return config_fail(config_at(s, "route.%zu.invalidate.%zu.%s", i, j, meanings[k].key),
-                               "has no meaning for mode = \"%s\"", mode);
+                               "is missing, and this mode needs it");
     return true;
 }
 
-static bool need(struct config_parse_state *s, size_t i, size_t j, const char *key)
+/* A name with a wildcard in it can't be quoted in a pattern: other collections would match, too. */
+static bool check_pattern_names(struct config_parse_state *s, size_t i, size_t j)
 {
-    return config_fail(config_at(s, "route.%zu.invalidate.%zu.%s", i, j, key),
-                       "is missing, and this mode needs it");
+    const struct config_route *r = &s->config->routes[i];
+
+    if (strpbrk(r->database, "*?[]\\") == NULL && strpbrk(r->collection, "*?[]\\") == NULL)
+        return true;
+    return config_fail(config_at(s, "route.%zu.invalidate.%zu.patterns", i, j),
+                       "the name %s.%s holds a wildcard, which a pattern can't quote; use keys "
+                       "(flavor = 3)",
+                       r->database, r->collection);
 }
 
 static bool check_monsqlize(struct config_parse_state *s, size_t i, size_t j,
@@ -89,7 +128,20 @@ static bool check_monsqlize(struct config_parse_state *s, size_t i, size_t j,
     if (!v->patterns && !v->bookmarks && v->keys.n == 0)
         return config_fail(config_at(s, "route.%zu.invalidate.%zu.keys", i, j),
                            "neither keys nor patterns: there is nothing to send");
-    return true;
+    return !(v->patterns || v->bookmarks) || check_pattern_names(s, i, j);
+}
+
+static bool check_expire(struct config_parse_state *s, size_t i, size_t j)
+{
+    int64_t expire_ms = s->config->routes[i].invalidate[j].expire_ms;
+
+    if (expire_ms == 0 || expire_ms >= LEAST_EXPIRE_MS)
+        return true;
+    return config_fail(config_at(s, "route.%zu.invalidate.%zu.expire", i, j),
+                       "%" PRId64
+                       " ms is below the minimum 1s: a generation key has to live longer "
+                       "than every cache entry that has its number; 0s: for ever",
+                       expire_ms);
 }
 
 /* Records that wait for the end of a window hold up every rebalance and the end of the process. */
@@ -116,17 +168,9 @@ static bool check_invalidation(struct config_parse_state *s, size_t i, size_t j)
     if (*s->config->redis.uri == '\0')
         return config_fail(config_at(s, "route.%zu.invalidate.%zu", i, j),
                            "needs redis.uri, and there is none");
-    switch (v->mode) {
-    case INVALIDATE_PUBSUB:
-        if (*v->channel == '\0')
-            return need(s, i, j, "channel");
-        return *v->payload ? true : need(s, i, j, "payload");
-    case INVALIDATE_UNLINK:
-        return v->keys.n > 0 ? true : need(s, i, j, "keys");
-    case INVALIDATE_MONSQLIZE:
-        return check_monsqlize(s, i, j, v);
-    }
-    return true;
+    if (v->mode == INVALIDATE_VERSION)
+        return check_expire(s, i, j);
+    return v->mode != INVALIDATE_MONSQLIZE || check_monsqlize(s, i, j, v);
 }
 
 /* The same compilation that the mapping makes of it, so that a mistake has a place. */
@@ -153,6 +197,9 @@ static bool check_templates(struct config_parse_state *s, size_t i, size_t j)
 
     config_at(s, "route.%zu.invalidate.%zu.channel", i, j);
     if (*v->channel && !check_template(s, i, TEMPLATE_TEXT, v->channel))
+        return false;
+    config_at(s, "route.%zu.invalidate.%zu.stream", i, j);
+    if (*v->stream && !check_template(s, i, TEMPLATE_TEXT, v->stream))
         return false;
     config_at(s, "route.%zu.invalidate.%zu.payload", i, j);
     if (*v->payload && !check_template(s, i, TEMPLATE_JSON, v->payload))

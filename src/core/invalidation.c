@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "core/template.h"
 
-void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, uint32_t rule,
-                      char *name, char *body)
+struct invalidation *invalidation_add(struct invalidation_list *l, enum invalidation_kind kind,
+                                      uint32_t rule, char *name, char *body)
 {
     if (l->n == l->cap) {
         l->cap = l->cap ? l->cap * 2 : 8;
@@ -15,10 +15,20 @@ void invalidation_add(struct invalidation_list *l, enum invalidation_kind kind, 
     }
 
     struct invalidation *i = &l->items[l->n++];
-    i->kind = kind;
-    i->rule = rule;
-    i->name = name;
-    i->body = body;
+    *i = (struct invalidation){.kind = kind, .rule = rule, .name = name, .body = body};
+    return i;
+}
+
+bool invalidation_goes_first(enum invalidation_kind kind)
+{
+    return kind == INVALIDATION_UNLINK || kind == INVALIDATION_INCR;
+}
+
+const char *invalidation_command(enum invalidation_kind kind)
+{
+    static const char *const names[INVALIDATION_KINDS] = {"UNLINK", "INCR", "PUBLISH", "XADD"};
+
+    return names[kind];
 }
 
 void invalidation_clear(struct invalidation *i)

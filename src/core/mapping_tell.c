@@ -13,12 +13,9 @@
 #include "core/mapping_private.h"
 #include "core/payload.h"
 
-/* --- compiling --- */
+#define WILDCARDS "*?[]\\"
 
-static bool name_is_plain(const char *name)
-{
-    return strpbrk(name, "*?[]\\") == NULL;
-}
+/* --- compiling --- */
 
 /* {"type":T,FIELD:VALUE,"instanceId":ID,"timestamp":NOW}, which is the order that monSQLize itself
  * writes. */
@@ -48,17 +45,6 @@ static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, st
 
     if (m->env.instance_id == NULL || m->env.instance_id[0] == '\0')
         return err_set(e, ERR_CONFIG, 0, "invalidate: monsqlize needs an instance id of its own");
-    if (c->flavor != 1 && c->flavor != 3)
-        return err_set(e, ERR_CONFIG, 0, "invalidate: flavor is 1 or 3");
-    if (c->flavor == 3 && (c->patterns || c->bookmarks) && !c->receivers_echo_safe)
-        return err_set(
-            e, ERR_CONFIG, 0,
-            "invalidate: patterns of flavor 3 are echoed for ever by two or more receivers; "
-            "use keys, or say receivers_echo_safe = true when they don't");
-    if ((c->patterns || c->bookmarks) && !(name_is_plain(db) && name_is_plain(collection)))
-        return err_set(e, ERR_CONFIG, 0,
-                       "invalidate: \"%s.%s\" holds a wildcard, which a pattern can't quote", db,
-                       collection);
     if (c->flavor == 1 && c->patterns)
         add_pattern(m, tell,
                     mem_printf("*\"ns\":{\"collection\":\"%s\",\"db\":\"%s\",*", collection, db));
@@ -66,12 +52,6 @@ static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, st
         add_pattern(m, tell, mem_printf("*:%s.%s:*", db, collection));
     if (c->flavor == 3 && c->bookmarks)
         add_pattern(m, tell, mem_printf("%s:%s:bm:*", db, collection));
-    if (c->flavor == 1 && c->keys.n > 0)
-        return err_set(e, ERR_CONFIG, 0,
-                       "invalidate: keys need flavor 3; 1.x receivers know patterns only");
-    if (tell->n_patterns == 0 && c->keys.n == 0)
-        return err_set(e, ERR_CONFIG, 0,
-                       "invalidate: neither keys nor patterns: nothing would be sent");
     return true;
 }
 
@@ -85,32 +65,21 @@ static bool template_of(struct mapping *m, struct template **out, enum template_
     if (*out == NULL)
         return err_wrap(e, "invalidate");
     m->tells_payload = m->tells_payload || template_needs_payload(*out);
-    if (!template_needs_payload(*out) || payload_has_fields(m->payload.format))
-        return true;
-    template_free(*out);
-    *out = NULL;
-    return err_set(e, ERR_CONFIG, 0,
-                   "invalidate: template \"%s\" names a value path, and a payload of this format "
-                   "has no fields",
-                   text);
+    return true;
 }
 
+/* That everything is there which the mode needs, and nothing that would do harm, is
+ * config_invalidate.c's. */
 static bool tell_new(struct mapping *m, struct mapping_tell *tell, struct err *e)
 {
     const struct config_invalidate *c = tell->config;
-    bool monsqlize = c->mode == INVALIDATE_MONSQLIZE;
+    bool monsqlize = c->mode == INVALIDATE_MONSQLIZE, stream = c->mode == INVALIDATE_STREAM,
+         pubsub = c->mode == INVALIDATE_PUBSUB;
 
-    if (c->mode != INVALIDATE_UNLINK && (c->channel == NULL || c->channel[0] == '\0'))
-        return err_set(e, ERR_CONFIG, 0, "invalidate: a channel is needed");
-    if (c->mode == INVALIDATE_PUBSUB && (c->payload == NULL || c->payload[0] == '\0'))
-        return err_set(e, ERR_CONFIG, 0, "invalidate: a payload is needed");
-    if (c->mode == INVALIDATE_UNLINK && c->keys.n == 0)
-        return err_set(e, ERR_CONFIG, 0, "invalidate: unlink needs keys");
-
-    if (c->mode != INVALIDATE_UNLINK &&
-        !template_of(m, &tell->channel, TEMPLATE_TEXT, c->channel, e))
+    if ((stream || pubsub || monsqlize) &&
+        !template_of(m, &tell->name, TEMPLATE_TEXT, stream ? c->stream : c->channel, e))
         return false;
-    if (c->mode == INVALIDATE_PUBSUB)
+    if (stream || pubsub)
         return template_of(m, &tell->payload, TEMPLATE_JSON, c->payload, e);
     tell->keys = mem_array(c->keys.n, sizeof(struct template *));
     for (; tell->n_keys < c->keys.n; tell->n_keys++) {
@@ -138,7 +107,7 @@ void mapping_tell_free(struct mapping *m)
     for (size_t i = 0; m->tells != NULL && i < m->n_tells; i++) {
         struct mapping_tell *tell = &m->tells[i];
 
-        template_free(tell->channel);
+        template_free(tell->name);
         template_free(tell->payload);
         for (size_t k = 0; k < tell->n_keys; k++)
             template_free(tell->keys[k]);
@@ -170,30 +139,40 @@ static char *filled(struct teller *t, const struct template *template)
     return NULL;
 }
 
-static void tell_pubsub(struct teller *t, const struct mapping_tell *tell)
+/* One message with a text: to a channel or a stream. */
+static void tell_payload(struct teller *t, const struct mapping_tell *tell)
 {
-    char *channel = filled(t, tell->channel);
-    char *body = channel != NULL ? filled(t, tell->payload) : NULL;
+    const struct config_invalidate *c = tell->config;
+    bool stream = c->mode == INVALIDATE_STREAM;
+    char *name = filled(t, tell->name);
+    char *body = name != NULL ? filled(t, tell->payload) : NULL;
 
-    if (body != NULL)
-        invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, channel, body);
+    if (body == NULL)
+        mem_free(name);
+    else if (stream)
+        invalidation_add(t->out, INVALIDATION_XADD, c->index, name, body)->maxlen = c->maxlen;
     else
-        mem_free(channel);
+        (void)invalidation_add(t->out, INVALIDATION_PUBLISH, c->index, name, body);
 }
 
-static void tell_unlink(struct teller *t, const struct mapping_tell *tell)
+static void tell_keys(struct teller *t, const struct mapping_tell *tell)
 {
+    const struct config_invalidate *c = tell->config;
+    bool version = c->mode == INVALIDATE_VERSION;
+
     for (size_t i = 0; i < tell->n_keys; i++) {
         char *key = filled(t, tell->keys[i]);
 
         if (key != NULL)
-            invalidation_add(t->out, INVALIDATION_UNLINK, tell->config->index, key, NULL);
+            invalidation_add(t->out, version ? INVALIDATION_INCR : INVALIDATION_UNLINK, c->index,
+                             key, NULL)
+                ->expire_ms = version ? c->expire_ms : 0;
     }
 }
 
 static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
 {
-    char *channel = filled(t, tell->channel);
+    char *channel = filled(t, tell->name);
 
     if (channel == NULL)
         return;
@@ -228,12 +207,12 @@ void mapping_invalidations(const struct mapping *m, struct record *r, bool inser
 
         if (tell->config->publish_on == PUBLISH_INSERTED && !inserted)
             continue;
-        if (tell->config->mode == INVALIDATE_PUBSUB)
-            tell_pubsub(&t, tell);
-        else if (tell->config->mode == INVALIDATE_UNLINK)
-            tell_unlink(&t, tell);
-        else
+        if (tell->config->mode == INVALIDATE_MONSQLIZE)
             tell_monsqlize(&t, tell);
+        else if (tell->payload != NULL)
+            tell_payload(&t, tell);
+        else
+            tell_keys(&t, tell);
     }
     payload_release(r);
     *skipped += t.skipped;
@@ -247,7 +226,7 @@ bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation
     struct buf pattern = {0};
 
     if (c->mode != INVALIDATE_MONSQLIZE || c->flavor != 3 || !c->receivers_echo_safe ||
-        strchr(c->channel, '{') != NULL || !name_is_plain(db) || !name_is_plain(collection))
+        strchr(c->channel, '{') != NULL || strpbrk(db, WILDCARDS) || strpbrk(collection, WILDCARDS))
         return false;
     buf_printf(&pattern, "*:%s.%s:*", db, collection);
     *out = (struct invalidation){.kind = INVALIDATION_PUBLISH,

@@ -3,6 +3,8 @@
  */
 #include <errno.h>
 #include <hiredis/hiredis.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,39 +14,77 @@
 
 struct redis_bus {
     struct redis_link link;
-    size_t *order; /* the set's UNLINKs, then its PUBLISHes */
+    size_t *order; /* the set's keys, then its messages */
     size_t order_cap;
 };
 
 static void put_in_order(struct redis_bus *b, const struct invalidation *messages, size_t n)
 {
-    static const enum invalidation_kind kinds[] = {INVALIDATION_UNLINK, INVALIDATION_PUBLISH};
     size_t at = 0;
 
     if (n > b->order_cap) {
         b->order = mem_grow(b->order, n, sizeof *b->order);
         b->order_cap = n;
     }
-    for (size_t k = 0; k < 2; k++)
+    for (int first = 1; first >= 0; first--)
         for (size_t i = 0; i < n; i++)
-            if (messages[i].kind == kinds[k])
+            if (invalidation_goes_first(messages[i].kind) == (first == 1))
                 b->order[at++] = i;
     MUST(at == n);
 }
 
-static const char *command_of(const struct invalidation *m)
+/*
+ * A generation key that expires must not begin at 1 again: the number would be one that it has had,
+ * and entries that were stored under it just before may be there still. So it begins with the time
+ * (in microseconds: INCRs of one key can't overtake that), and all of it is one step: a key without
+ * its beginning or without its end can't be left behind.
+ */
+static const char next_generation[] = "redis.call('SET',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) "
+                                      "local n=redis.call('INCR',KEYS[1]) "
+                                      "redis.call('PEXPIRE',KEYS[1],ARGV[2]) return n";
+
+enum { WORDS_MAX = 8, NUMBER_SIZE = 24 };
+
+/* The words of m's command; how many. */
+static int words_of(const struct invalidation *m, const char *words[WORDS_MAX],
+                    char numbers[2][NUMBER_SIZE])
 {
-    return m->kind == INVALIDATION_UNLINK ? "UNLINK" : "PUBLISH";
+    int n = 0;
+
+    if (m->kind == INVALIDATION_INCR && m->expire_ms > 0) {
+        (void)snprintf(numbers[0], NUMBER_SIZE, "%" PRId64, clock_wall_ms() * 1000);
+        (void)snprintf(numbers[1], NUMBER_SIZE, "%" PRId64, m->expire_ms);
+        words[n++] = "EVAL";
+        words[n++] = next_generation;
+        words[n++] = "1";
+        words[n++] = m->name;
+        words[n++] = numbers[0];
+        words[n++] = numbers[1];
+        return n;
+    }
+    words[n++] = invalidation_command(m->kind);
+    words[n++] = m->name;
+    if (m->kind == INVALIDATION_XADD) {
+        (void)snprintf(numbers[0], NUMBER_SIZE, "%" PRId64, m->maxlen);
+        words[n++] = "MAXLEN";
+        words[n++] = "~";
+        words[n++] = numbers[0];
+        words[n++] = "*";
+        words[n++] = INVALIDATION_FIELD;
+    }
+    if (m->body)
+        words[n++] = m->body;
+    return n;
 }
 
 static bool append(struct redis_bus *b, const struct invalidation *messages, size_t n,
                    struct err *e)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct invalidation *m = &messages[b->order[i]];
-        bool unlink = m->kind == INVALIDATION_UNLINK;
-        const char *argv[] = {command_of(m), m->name, m->body};
-        if (redisAppendCommandArgv(b->link.context, unlink ? 2 : 3, argv, NULL) != REDIS_OK) {
+        const char *words[WORDS_MAX];
+        char numbers[2][NUMBER_SIZE];
+        int count = words_of(&messages[b->order[i]], words, numbers);
+        if (redisAppendCommandArgv(b->link.context, count, words, NULL) != REDIS_OK) {
             redis_link_close(&b->link);
             return err_set(e, ERR_TRANSIENT, 0,
                            "redis: a set of invalidations can't be written down");
@@ -67,21 +107,24 @@ struct set {
 static void take_answer(struct redis_bus *b, struct set *s, const redisReply *reply, struct err *e)
 {
     size_t i = b->order[s->answered++];
+    enum invalidation_kind kind = s->messages[i].kind;
     struct err why;
 
-    if (reply->type == REDIS_REPLY_INTEGER) {
+    /* XADD answers the entry's id. */
+    if (reply->type == (kind == INVALIDATION_XADD ? REDIS_REPLY_STRING : REDIS_REPLY_INTEGER)) {
         s->sent[i] = true;
-        if (s->messages[i].kind == INVALIDATION_PUBLISH && reply->integer > 0)
+        if (kind == INVALIDATION_PUBLISH && reply->integer > 0)
             *s->receivers += (uint64_t)reply->integer;
         return;
     }
     if (reply->type == REDIS_REPLY_ERROR) {
-        redis_link_refused(&b->link, command_of(&s->messages[i]), reply, &why);
+        redis_link_refused(&b->link, invalidation_command(kind), reply, &why);
         /* A replica may be what is left of a primary: who connects again may find the new one. */
-        s->leave = s->leave || why.kind != ERR_CONFIG || strncmp(reply->str, "READONLY", 8) == 0;
+        s->leave = s->leave || why.kind != ERR_CONFIG || redis_link_is_replica(reply);
     } else {
-        err_set(&why, ERR_TRANSIENT, 0, "redis at %s: %s: the answer is not a number",
-                b->link.where, command_of(&s->messages[i]));
+        err_set(&why, ERR_TRANSIENT, 0, "redis at %s: %s: the answer is not %s", b->link.where,
+                invalidation_command(kind),
+                kind == INVALIDATION_XADD ? "the id of an entry" : "a number");
         s->leave = true;
     }
     /* What keeps everything from being sent is told rather than what keeps one back. */

@@ -94,6 +94,8 @@ static const struct {
      "it is a cluster, and the key lives on another node: clusters are not served"},
     {"ASK", ERR_CONFIG,
      "it is a cluster, and the key lives on another node: clusters are not served"},
+    {"WRONGTYPE", ERR_CONFIG,
+     "what has this name already is something else: another program uses it, or another rule"},
     {"OOM", ERR_CONFIG, "it is over its maxmemory"},
     {"MISCONF", ERR_CONFIG, "it can't save to disk and refuses writes until it can"},
     {"NOREPLICAS", ERR_CONFIG, "it has fewer replicas than min-replicas-to-write asks for"},
@@ -114,12 +116,35 @@ static const struct {
     {"max number of clients", ERR_TRANSIENT, "it has as many clients as maxclients allows"},
     {"DB index", ERR_CONFIG, "it has no database of the number in redis.uri"},
     {"unknown command", ERR_CONFIG,
-     "it does not know the command: UNLINK needs Redis 4, or it was renamed"},
+     "it does not know the command: UNLINK needs Redis 4, XADD Redis 5, or it was renamed"},
+    {"not an integer", ERR_CONFIG,
+     "the key holds something that is no number: another program uses this name"},
+    {"would overflow", ERR_CONFIG, "the number that the key holds is the highest: remove the key"},
+    {"ACL failure in script", ERR_CONFIG,
+     "the user of redis.uri has no right to a command or key of it (ACL): a generation key that "
+     "expires needs +eval +set +incr +pexpire"},
     {"SELECT is not allowed", ERR_CONFIG, "it is a cluster, which has database 0 only"},
     {"AUTH", ERR_AUTH, "it did not take the password of redis.uri (a user needs Redis 6)"},
     {"invalid password", ERR_AUTH, "the password of redis.uri is wrong"},
     {"invalid username", ERR_AUTH, "user or password of redis.uri are wrong"},
 };
+
+/* Before Redis 7 what a command in a script says stands in the middle: "ERR Error running script
+ * (call to f_...): @user_script:1: -READONLY You can't ...". */
+static bool says(const struct redisReply *reply, const char *word)
+{
+    size_t n = strlen(word);
+    const char *at = strncmp(reply->str, "ERR Error running script", 24) == 0
+                         ? strstr(reply->str, word)
+                         : reply->str;
+
+    return at && strncmp(at, word, n) == 0 && (at[n] == ' ' || at[n] == '\0');
+}
+
+bool redis_link_is_replica(const struct redisReply *reply)
+{
+    return says(reply, "READONLY");
+}
 
 bool redis_link_refused(const struct redis_link *l, const char *command,
                         const struct redisReply *reply, struct err *e)
@@ -127,7 +152,7 @@ bool redis_link_refused(const struct redis_link *l, const char *command,
     size_t word = strcspn(reply->str, " ");
 
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
-        if (strlen(refusals[i].word) == word && strncmp(reply->str, refusals[i].word, word) == 0)
+        if (says(reply, refusals[i].word))
             return err_set(e, refusals[i].kind, 0, "redis at %s: %s refused with %s: %s", l->where,
                            command, refusals[i].word, refusals[i].hint);
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++)

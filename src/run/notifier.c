@@ -75,15 +75,22 @@ static void unlock(struct notifier *n)
 
 /* --- metrics --- */
 
-static struct metric *rule_counter(struct metrics *m, const char *route, uint32_t rule,
+/* Which rule of the configuration, and how it tells. */
+struct rule_name {
+    const char *route, *mode;
+    uint32_t number;
+};
+
+static struct metric *rule_counter(struct metrics *m, const struct rule_name *rule,
                                    const char *result)
 {
     struct buf labels = {0};
     char number[16];
 
-    (void)snprintf(number, sizeof number, "%u", rule);
-    metrics_label(&labels, "route", route);
+    (void)snprintf(number, sizeof number, "%u", rule->number);
+    metrics_label(&labels, "route", rule->route);
     metrics_label(&labels, "rule", number);
+    metrics_label(&labels, "mode", rule->mode);
     metrics_label(&labels, "result", result);
     struct metric *series = metrics_counter(m, "idemsink_invalidations_total",
                                             "Invalidations by what became of them (rule counts the "
@@ -93,15 +100,15 @@ static struct metric *rule_counter(struct metrics *m, const char *route, uint32_
     return series;
 }
 
-static void make_rule_metrics(struct notifier *n, struct metrics *m, const char *route,
-                              uint32_t rule)
+static void make_rule_metrics(struct rule_metrics *to, struct metrics *m,
+                              const struct rule_name *rule)
 {
-    n->rules[rule].sent = rule_counter(m, route, rule, "sent");
-    n->rules[rule].repeated = rule_counter(m, route, rule, "repeated");
-    n->rules[rule].failed = rule_counter(m, route, rule, "failed");
-    n->rules[rule].coalesced = rule_counter(m, route, rule, "coalesced");
-    n->rules[rule].collapsed = rule_counter(m, route, rule, "collapsed");
-    n->rules[rule].dropped = rule_counter(m, route, rule, "dropped");
+    to->sent = rule_counter(m, rule, "sent");
+    to->repeated = rule_counter(m, rule, "repeated");
+    to->failed = rule_counter(m, rule, "failed");
+    to->coalesced = rule_counter(m, rule, "coalesced");
+    to->collapsed = rule_counter(m, rule, "collapsed");
+    to->dropped = rule_counter(m, rule, "dropped");
 }
 
 static void make_metrics(struct notifier *n, struct metrics *m)
@@ -405,7 +412,10 @@ static void make_rules(struct notifier *n, const struct config *c, struct mappin
             rule->waits = n->waits[v->index] = v->delivery == DELIVERY_BEFORE_COMMIT;
             if (mappings && mapping_collapsed(mappings[i], j, &collapsed[v->index]))
                 rule->collapsed = &collapsed[v->index];
-            make_rule_metrics(n, m, c->routes[i].name, v->index);
+            make_rule_metrics(&n->rules[v->index], m,
+                              &(struct rule_name){.route = c->routes[i].name,
+                                                  .mode = config_invalidate_mode_name(v->mode),
+                                                  .number = v->index});
         }
     }
     n->set = coalesce_new(rules, n->n_rules, (size_t)c->redis.max_pending,

@@ -37,7 +37,6 @@ static size_t answered_locked(struct fake_bus *b, size_t n, unsigned *delay_us)
 static bool bus_send(void *self, const struct invalidation *messages, size_t n, bool *sent,
                      uint64_t *receivers, struct err *e)
 {
-    static const enum invalidation_kind order[] = {INVALIDATION_UNLINK, INVALIDATION_PUBLISH};
     struct fake_bus *b = self;
     unsigned delay_us = 0;
     size_t left, refused = 0;
@@ -52,18 +51,21 @@ static bool bus_send(void *self, const struct invalidation *messages, size_t n, 
     left = answered_locked(b, n, &delay_us);
     bool all = left == n;
     *receivers = 0;
-    for (size_t k = 0; k < 2; k++) {
+    for (int first = 1; first >= 0; first--) {
         for (size_t i = 0; i < n; i++) {
             const struct invalidation *m = &messages[i];
-            if (m->kind != order[k])
+            if (invalidation_goes_first(m->kind) != (first == 1))
                 continue;
-            bool refuse = b->mode == FAKE_BUS_READONLY && m->kind == INVALIDATION_UNLINK;
+            bool refuse = b->mode == FAKE_BUS_READONLY && m->kind != INVALIDATION_PUBLISH;
             sent[i] = left > 0 && !refuse;
             refused += refuse;
             left -= left > 0;
             if (!sent[i])
                 continue;
-            invalidation_add(&b->sent, m->kind, m->rule, mem_text(m->name), mem_text(m->body));
+            struct invalidation *kept =
+                invalidation_add(&b->sent, m->kind, m->rule, mem_text(m->name), mem_text(m->body));
+            kept->expire_ms = m->expire_ms;
+            kept->maxlen = m->maxlen;
             *receivers += m->kind == INVALIDATION_PUBLISH ? 2 : 0;
         }
     }

@@ -14,7 +14,7 @@ struct fake_bus;
 enum fake_bus_mode {
     FAKE_BUS_WELL,
     FAKE_BUS_AWAY,     /* nothing is answered */
-    FAKE_BUS_READONLY, /* UNLINKs are refused, PUBLISHes answered */
+    FAKE_BUS_READONLY, /* only PUBLISHes are answered, all else is refused */
     FAKE_BUS_RANDOM    /* well, away, the connection lost in the middle, late: by the dice */
 };
 

@@ -27,6 +27,9 @@ enum { CAP = 64, PLENTY = 10000000, LONG_MS = 20000 };
 #define UNLINK "[[route.invalidate]]\nmode = \"unlink\"\nkeys = [\"k:{id}\"]\n"
 #define PUBSUB                                                                                     \
     "[[route.invalidate]]\nmode = \"pubsub\"\nchannel = \"c\"\npayload = '{\"id\":{id}}'\n"
+#define VERSION "[[route.invalidate]]\nmode = \"version\"\nkeys = [\"g:{id}\"]\n"
+#define STREAM                                                                                     \
+    "[[route.invalidate]]\nmode = \"stream\"\nstream = \"s\"\npayload = '{\"id\":{id}}'\n"
 #define WAITING "delivery = \"before_commit\"\n"
 #define ONCE    "coalesce = \"0s\"\nrepeat_after = \"0s\"\n"
 
@@ -130,10 +133,13 @@ static inline bool settled(struct world *w, int64_t timeout_ms)
 
 static inline int64_t counted(struct world *w, const char *rule, const char *result)
 {
+    const struct config_route *route = &w->config->routes[0];
     struct buf labels = {0};
 
     metrics_label(&labels, "route", "r");
     metrics_label(&labels, "rule", rule);
+    metrics_label(&labels, "mode",
+                  config_invalidate_mode_name(route->invalidate[rule[0] - '0'].mode));
     metrics_label(&labels, "result", result);
     int64_t value =
         metric_value(metrics_counter(w->metrics, "idemsink_invalidations_total", "", labels.data));

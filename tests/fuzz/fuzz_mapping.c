@@ -65,10 +65,12 @@ static void make(void)
         {.mode = INVALIDATE_PUBSUB, .channel = c, .payload = payload},
         {.mode = INVALIDATE_UNLINK, .keys = LIST(unlinks)},
         {.mode = INVALIDATE_MONSQLIZE, .channel = c, .flavor = 3, .keys = LIST(unlinks)},
+        {.mode = INVALIDATE_VERSION, .keys = LIST(unlinks), .expire_ms = 1000},
+        {.mode = INVALIDATE_STREAM, .stream = unlink, .payload = payload, .maxlen = 1},
     };
     static const struct mapping_env env = {.instance_id = "me"};
     static struct config_route routes[ROUTES] = {
-        {.dedup = {.key = LIST(ids), .fields = LIST(ids)}, .invalidate = tells, .n_invalidate = 3},
+        {.dedup = {.key = LIST(ids), .fields = LIST(ids)}, .invalidate = tells, .n_invalidate = 5},
         {.dedup = {.key = LIST(ids), .into_id = true}},
         {.dedup = {.key = LIST(two), .fields = LIST(two)}, .types = LIST(types)},
         {.dedup = {.key = LIST(two), .fields = LIST(two_in_p)},

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -51,6 +52,12 @@ static void session_close(struct session *s)
     resp_server_stop(s->server);
 }
 
+static bool send_all(struct session *s, const struct invalidation *messages, size_t n)
+{
+    s->e = (struct err){.kind = ERR_NONE};
+    return s->bus.ops->send(s->bus.self, messages, n, s->sent, &s->receivers, &s->e);
+}
+
 static char text_a[] = "a", text_b[] = "b", text_c[] = "c", text_x[] = "secret-body";
 static const struct invalidation three[] = {
     {.kind = INVALIDATION_PUBLISH, .name = text_c, .body = text_x},
@@ -60,8 +67,7 @@ static const struct invalidation three[] = {
 
 static bool send_three(struct session *s)
 {
-    s->e = (struct err){.kind = ERR_NONE};
-    return s->bus.ops->send(s->bus.self, three, 3, s->sent, &s->receivers, &s->e);
+    return send_all(s, three, 3);
 }
 
 static void assert_sent(const struct session *s, bool publish, bool a, bool b)
@@ -195,6 +201,79 @@ static void unlinks_go_first_and_receivers_add_up(void **state)
     session_close(&s);
 }
 
+/* One of each kind, the ones that go first behind the others. */
+static const struct invalidation every[] = {
+    {.kind = INVALIDATION_XADD, .name = text_c, .body = text_x, .maxlen = 500},
+    {.kind = INVALIDATION_PUBLISH, .name = text_c, .body = text_x},
+    {.kind = INVALIDATION_INCR, .name = text_a},
+    {.kind = INVALIDATION_UNLINK, .name = text_b},
+};
+
+static void every_kind_has_its_command_and_its_answer(void **state)
+{
+    static const char *const script[] = {":5\r\n", ":1\r\n", "$3\r\n1-0\r\n", ":7\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_true(send_all(&s, every, 4));
+    for (size_t i = 0; i < 4; i++)
+        assert_true(s.sent[i]);
+    assert_int_equal(s.receivers, 7); /* of PUBLISH alone */
+    assert_seen(&s, "INCR a|UNLINK b|XADD c MAXLEN ~ 500 * payload secret-body|"
+                    "PUBLISH c secret-body|");
+    session_close(&s);
+}
+
+static void a_generation_that_expires_begins_with_the_time(void **state)
+{
+    const struct invalidation one = {
+        .kind = INVALIDATION_INCR, .name = text_a, .expire_ms = 3600000};
+    const char *const script[] = {":1790000000000001\r\n", NULL};
+    int64_t from_us = clock_wall_ms() * 1000, start_us = 0;
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_true(send_all(&s, &one, 1));
+    assert_true(s.sent[0]);
+    struct buf seen = resp_server_seen(s.server);
+    const char *script_of = "EVAL redis.call('SET',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) local "
+                            "n=redis.call('INCR',KEYS[1]) redis.call('PEXPIRE',KEYS[1],ARGV[2]) "
+                            "return n 1 a ";
+    assert_memory_equal(buf_text(&seen), script_of, strlen(script_of));
+    assert_int_equal(sscanf(buf_text(&seen) + strlen(script_of), "%" SCNd64 " 3600000|", &start_us),
+                     1);
+    assert_true(start_us >= from_us && start_us <= clock_wall_ms() * 1000);
+    buf_clear(&seen);
+    session_close(&s);
+}
+
+/* What one of a kind is refused keeps nobody back, and the connection stays. */
+static void one_that_is_refused_holds_up_no_other(void **state)
+{
+    static const char *const script[] = {
+        "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", ":1\r\n",
+        "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", ":0\r\n", NULL};
+    static const char *const again[] = {":1\r\n", ":1\r\n", ":1\r\n", ":1\r\n", NULL};
+    struct session s;
+
+    (void)state;
+    session_open(&s, "", "", script);
+    assert_false(send_all(&s, every, 4));
+    assert_false(s.sent[0] || s.sent[2]);
+    assert_true(s.sent[1] && s.sent[3]);
+    assert_int_equal(s.e.kind, ERR_CONFIG);
+    assert_non_null(strstr(s.e.text, "INCR refused with WRONGTYPE: what has this name already"));
+    resp_server_script(s.server, again);
+    assert_false(send_all(&s, every, 4)); /* a number is no id of an entry */
+    assert_false(s.sent[0]);
+    assert_true(s.sent[1] && s.sent[2] && s.sent[3]);
+    assert_non_null(strstr(s.e.text, "XADD: the answer is not the id of an entry"));
+    assert_int_equal(resp_server_connections(s.server), 1);
+    session_close(&s);
+}
+
 static void greets_with_user_password_and_database(void **state)
 {
     static const char *const script[] = {"+OK\r\n", "+OK\r\n", NULL};
@@ -262,6 +341,24 @@ static void refusals_say_what_to_do(void **state)
                   "loading");
     check_refusal("", "-ERR unknown command 'UNLINK', with args beginning with: 'secret' \r\n",
                   ERR_CONFIG, "Redis 4");
+    check_refusal("", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+                  ERR_CONFIG, "something else");
+    check_refusal("", "-ERR value is not an integer or out of range\r\n", ERR_CONFIG, "no number");
+    check_refusal("", "-ERR increment or decrement would overflow\r\n", ERR_CONFIG,
+                  "remove the key");
+    /* Of scripts: as Redis 7 says it, and as those before did. */
+    check_refusal("", "-ERR ACL failure in script: User me has no permissions to run\r\n",
+                  ERR_CONFIG, "+eval");
+    check_refusal("", "-READONLY You can't write against a read only replica. script: f1\r\n",
+                  ERR_CONFIG, "replica");
+    check_refusal("",
+                  "-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: "
+                  "-READONLY You can't write against a read only replica.\r\n",
+                  ERR_CONFIG, "replica");
+    check_refusal("",
+                  "-ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation "
+                  "against a key\r\n",
+                  ERR_CONFIG, "something else");
     check_refusal("", "-ERR something about secret\r\n", ERR_CONFIG, "refused with ERR");
     check_refusal("", "!after:-ERR max number of clients reached\r\n", ERR_TRANSIENT, "maxclients");
 }
@@ -410,6 +507,9 @@ int main(void)
         cmocka_unit_test(tls_is_refused_where_there_is_none),
 #endif
         cmocka_unit_test(unlinks_go_first_and_receivers_add_up),
+        cmocka_unit_test(every_kind_has_its_command_and_its_answer),
+        cmocka_unit_test(a_generation_that_expires_begins_with_the_time),
+        cmocka_unit_test(one_that_is_refused_holds_up_no_other),
         cmocka_unit_test(greets_with_user_password_and_database),
         cmocka_unit_test(unix_sockets_are_spoken_to),
         cmocka_unit_test(refusals_say_what_to_do),

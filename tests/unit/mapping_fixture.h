@@ -7,7 +7,8 @@
  * include PATH..., exclude PATH..., rename FROM TO, set PATH TEXT, under PATH, source_fields PATH,
  * format NAME, value_field PATH, drop_nulls,
  * write MODE, conflict FIELD,
- * and for invalidations pubsub CHANNEL PAYLOAD, unlink KEY, monsqlize FLAVOR (then key TEMPLATE,
+ * and for invalidations pubsub CHANNEL PAYLOAD, stream NAME MAXLEN PAYLOAD, unlink KEY..., version
+ * EXPIRE_MS KEY..., monsqlize FLAVOR (then key TEMPLATE,
  * patterns, bookmarks, echo_safe), inserted.
  */
 #ifndef IDEMSINK_TESTS_MAPPING_FIXTURE_H
@@ -67,6 +68,15 @@ static inline bool fixture_invalidate(struct config_route *r, const char *option
         c = fixture_tell(r, INVALIDATE_PUBSUB);
         c->channel = mem_text(strsep(&words, " "));
         c->payload = mem_text(words ? words : "");
+    } else if (strcmp(option, "stream") == 0) {
+        c = fixture_tell(r, INVALIDATE_STREAM);
+        c->stream = mem_text(strsep(&words, " "));
+        c->maxlen = strtol(strsep(&words, " "), NULL, 10);
+        c->payload = mem_text(words);
+    } else if (strcmp(option, "version") == 0) {
+        c = fixture_tell(r, INVALIDATE_VERSION);
+        c->expire_ms = strtol(strsep(&words, " "), NULL, 10);
+        fixture_words(&c->keys, words);
     } else if (strcmp(option, "unlink") == 0) {
         c = fixture_tell(r, INVALIDATE_UNLINK);
         if (words != NULL)
@@ -211,6 +221,7 @@ static inline void fixture_route_free(struct config_route *r)
     fixture_pairs_free(&r->set);
     for (size_t i = 0; i < r->n_invalidate; i++) {
         mem_free(r->invalidate[i].channel);
+        mem_free(r->invalidate[i].stream);
         mem_free(r->invalidate[i].payload);
         fixture_list_free(&r->invalidate[i].keys);
     }

@@ -36,7 +36,7 @@ static void add(struct coalesce *c, enum invalidation_kind kind, uint32_t rule, 
     struct invalidation_list l = {0};
 
     invalidation_add(&l, kind, rule, mem_text(name),
-                     kind == INVALIDATION_PUBLISH ? mem_text("{}") : NULL);
+                     invalidation_goes_first(kind) ? NULL : mem_text("{}"));
     coalesce_add(c, &l, w, now_ms);
     assert_int_equal(l.n, 0);
 }
@@ -125,6 +125,82 @@ static void targets_differ_by_kind_name_body_and_rule(void **state)
     assert_null(out[0]->body);
     assert_string_equal(out[2]->body, "[]");
     assert_null(coalesce_sent(c, ok, 0));
+    coalesce_free(c);
+}
+
+/* What rules say about their keys and streams comes out as it went in. */
+static void version_and_stream_keep_what_they_need(void **state)
+{
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
+    struct invalidation_list l = {0};
+    const struct invalidation *const *out;
+    bool ok[SET] = {true, true, true, true};
+
+    (void)state;
+    invalidation_add(&l, INVALIDATION_XADD, RULE_PLAIN, mem_text("a"), mem_text("{}"))->maxlen = 7;
+    invalidation_add(&l, INVALIDATION_PUBLISH, RULE_PLAIN, mem_text("a"), mem_text("{}"));
+    invalidation_add(&l, INVALIDATION_INCR, RULE_PLAIN, mem_text("a"), NULL)->expire_ms = 9;
+    invalidation_add(&l, INVALIDATION_UNLINK, RULE_PLAIN, mem_text("a"), NULL);
+    coalesce_add(c, &l, NULL, 5);
+    assert_int_equal(coalesce_due(c, 5, &out), 4);
+    assert_int_equal(out[0]->kind, INVALIDATION_INCR);
+    assert_int_equal(out[0]->expire_ms, 9);
+    assert_int_equal(out[1]->kind, INVALIDATION_UNLINK);
+    assert_int_equal(out[2]->kind, INVALIDATION_XADD);
+    assert_int_equal(out[2]->maxlen, 7);
+    assert_string_equal(out[2]->body, "{}");
+    assert_int_equal(out[3]->kind, INVALIDATION_PUBLISH);
+    assert_null(coalesce_sent(c, ok, 0));
+    coalesce_free(c);
+}
+
+static void version_and_stream_have_windows_and_repetitions(void **state)
+{
+    struct coalesce *c = coalesce_new(rules, RULES, 100, SIZE_MAX, SET);
+
+    (void)state;
+    for (int64_t at = 0; at < 90; at += 10) {
+        add(c, INVALIDATION_INCR, RULE_WAITS, "g", NULL, at);
+        add(c, INVALIDATION_XADD, RULE_WAITS, "s", NULL, at);
+        assert_string_equal(sent(c, at), at == 0 ? "g s" : "");
+    }
+    assert_string_equal(sent(c, 100), "g s");
+    assert_string_equal(sent(c, 99 + REPEAT_MS), "");
+    assert_string_equal(sent(c, 100 + REPEAT_MS), "g s");
+    assert_int_equal(coalesce_targets(c), 0);
+    /* The generation's window is open; an entry of the same event must not overtake it. */
+    add(c, INVALIDATION_INCR, RULE_PLAIN, "g", NULL, 5000);
+    assert_string_equal(sent(c, 5000), "g");
+    struct invalidation_list l = {0};
+    invalidation_add(&l, INVALIDATION_XADD, RULE_PLAIN, mem_text("s"), mem_text("{}"));
+    invalidation_add(&l, INVALIDATION_INCR, RULE_PLAIN, mem_text("g"), NULL);
+    coalesce_add(c, &l, NULL, 5010);
+    assert_string_equal(sent(c, 5010), "g s");
+    coalesce_free(c);
+}
+
+/* A pattern covers monSQLize's keys; generations and entries of streams are not covered by
+ * anything.
+ */
+static void nothing_stands_for_version_and_stream(void **state)
+{
+    struct coalesce *c = coalesce_new(rules, RULES, 3, SIZE_MAX, SET);
+    struct coalesce_waiter w = {0}, *released;
+
+    (void)state;
+    add(c, INVALIDATION_INCR, RULE_COLLAPSES, "g", NULL, 0);
+    add(c, INVALIDATION_XADD, RULE_COLLAPSES, "s", NULL, 0);
+    add(c, INVALIDATION_PUBLISH, RULE_COLLAPSES, "p", NULL, 0);
+    add(c, INVALIDATION_INCR, RULE_COLLAPSES, "g2", NULL, 0);
+    add(c, INVALIDATION_XADD, RULE_COLLAPSES, "s2", NULL, 0);
+    assert_int_equal(coalesce_counts(c, RULE_COLLAPSES).dropped, 2);
+    assert_int_equal(coalesce_counts(c, RULE_COLLAPSES).collapsed, 0);
+    add(c, INVALIDATION_XADD, RULE_WAITS, "s3", &w, 0); /* somebody waits: above the cap */
+    assert_int_equal(w.missing, 1);
+    add(c, INVALIDATION_PUBLISH, RULE_COLLAPSES, "p2", NULL, 0);
+    assert_int_equal(coalesce_counts(c, RULE_COLLAPSES).collapsed, 2); /* p and p2, not s */
+    assert_string_equal(send_all(c, 0, true, 0, &released), "g s s3 all");
+    assert_ptr_equal(released, &w);
     coalesce_free(c);
 }
 
@@ -347,7 +423,13 @@ static void drain_sends_what_is_pending_and_repeats_nothing(void **state)
 
 /* --- the model: everything that was added and sent, looked through from the start each time --- */
 
-enum { NAMES = 12, KINDS = 2, TARGETS = RULES * NAMES * KINDS + 1, ADDS = 4000, GROUP = 4 };
+enum {
+    NAMES = 8,
+    KINDS = INVALIDATION_KINDS,
+    TARGETS = RULES * NAMES * KINDS + 1,
+    ADDS = 4000,
+    GROUP = 4
+};
 
 struct seen { /* one target */
     bool wanted, failed, ever, repeating, repeated;
@@ -393,13 +475,12 @@ static void model_add(struct model *m)
     for (size_t i = 0; i < a->n; i++) {
         const char name[2] = {(char)('a' + dice_below(&m->dice, NAMES)), '\0'};
         uint32_t rule = (uint32_t)dice_below(&m->dice, RULES);
-        enum invalidation_kind kind =
-            dice_permille(&m->dice, 500) ? INVALIDATION_UNLINK : INVALIDATION_PUBLISH;
+        enum invalidation_kind kind = (enum invalidation_kind)dice_below(&m->dice, KINDS);
         a->target[i] = target_index(kind, rule, name);
         a->waits |= waits && rules[rule].waits;
         m->seen[a->target[i]].wanted = true;
         invalidation_add(&l, kind, rule, mem_text(name),
-                         kind == INVALIDATION_PUBLISH ? mem_text("{}") : NULL);
+                         invalidation_goes_first(kind) ? NULL : mem_text("{}"));
     }
     coalesce_add(m->c, &l, waits ? &a->waiter : NULL, m->now_ms);
     assert_int_equal(a->waiter.missing > 0, a->waits);
@@ -410,9 +491,15 @@ static uint32_t rule_of_target(size_t target)
     return target == TARGETS - 1 ? RULE_COLLAPSES : (uint32_t)(target / KINDS / NAMES);
 }
 
-static bool is_unlink(size_t target)
+static enum invalidation_kind kind_of_target(size_t target)
 {
-    return target != TARGETS - 1 && target % KINDS == INVALIDATION_UNLINK;
+    return target == TARGETS - 1 ? INVALIDATION_PUBLISH : (enum invalidation_kind)(target % KINDS);
+}
+
+static bool is_key(size_t target)
+{
+    return target != TARGETS - 1 && (kind_of_target(target) == INVALIDATION_UNLINK ||
+                                     kind_of_target(target) == INVALIDATION_INCR);
 }
 
 /* A send may happen for three reasons: it is wanted, the last one failed, or it is the one
@@ -425,7 +512,7 @@ static void check_allowed(struct model *m, size_t target)
     if (s->failed && s->repeating && !s->wanted) {
         return;
     } else if (s->wanted || s->failed) {
-        if (s->ever && !s->failed && !is_unlink(target) && !m->draining)
+        if (s->ever && !s->failed && !is_key(target) && !m->draining)
             assert_true(m->now_ms >= s->last_at + rule->coalesce_ms);
         s->last_at = m->now_ms;
         s->ever = true;
@@ -440,7 +527,7 @@ static void check_allowed(struct model *m, size_t target)
     s->wanted = false;
 }
 
-/* No PUBLISH of a group before its UNLINKs. Those of this set up to `upto` count as sent. */
+/* No message of a group before its keys. Those of this set up to `upto` count as sent. */
 static void check_order(struct model *m, size_t target)
 {
     for (size_t i = 0; i < m->n_adds; i++) {
@@ -449,7 +536,7 @@ static void check_order(struct model *m, size_t target)
         for (size_t j = 0; j < a->n; j++)
             in |= a->target[j] == target;
         for (size_t j = 0; in && a->seq < m->seq && j < a->n; j++)
-            if (is_unlink(a->target[j]))
+            if (is_key(a->target[j]))
                 assert_true(m->seen[a->target[j]].ok_seq > a->seq);
     }
 }
@@ -458,7 +545,8 @@ static bool satisfied(const struct model *m, const struct added *a, bool only_wa
 {
     for (size_t i = 0; i < a->n; i++) {
         uint32_t rule = rule_of_target(a->target[i]);
-        bool covered = rules[rule].collapsed && !is_unlink(a->target[i]) &&
+        bool covered = rules[rule].collapsed &&
+                       kind_of_target(a->target[i]) == INVALIDATION_PUBLISH &&
                        m->seen[TARGETS - 1].ok_seq > a->seq;
         if (only_waited && !rules[rule].waits)
             continue;
@@ -530,7 +618,7 @@ static void model_send(struct model *m, unsigned fail_permille, unsigned add_per
         if (!ok[i])
             continue;
         m->seen[target[i]].ok_seq = m->seq;
-        if (!is_unlink(target[i]) && m->cap > TARGETS)
+        if (!is_key(target[i]) && m->cap > TARGETS)
             check_order(m, target[i]);
     }
     if (good < n)
@@ -611,6 +699,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_is_sent_at_once_and_the_rest_at_the_end),
         cmocka_unit_test(targets_differ_by_kind_name_body_and_rule),
+        cmocka_unit_test(version_and_stream_keep_what_they_need),
+        cmocka_unit_test(version_and_stream_have_windows_and_repetitions),
+        cmocka_unit_test(nothing_stands_for_version_and_stream),
         cmocka_unit_test(repeats_once_and_a_newer_send_replaces_it),
         cmocka_unit_test(repetition_delays_nobody),
         cmocka_unit_test(waiter_needs_a_send_that_started_after_it),

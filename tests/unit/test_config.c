@@ -245,7 +245,10 @@ static void invalidations_have_their_defaults(void **state)
                "[[route.invalidate]]\nmode = \"unlink\"\nkeys = [\"k\"]\ncoalesce = \"0s\"\n"
                "publish_on = \"inserted\"\ndelivery = \"before_commit\"\n"
                "[[route.invalidate]]\nmode = \"monsqlize\"\nflavor = 3\npatterns = true\n"
-               "bookmarks = true\nreceivers_echo_safe = true\nchannel = \"own\"\n" REDIS);
+               "bookmarks = true\nreceivers_echo_safe = true\nchannel = \"own\"\n"
+               "[[route.invalidate]]\nmode = \"version\"\nkeys = [\"g\", \"h\"]\n"
+               "[[route.invalidate]]\nmode = \"version\"\nkeys = [\"g\"]\nexpire = \"1s\"\n"
+               "[[route.invalidate]]\nmode = \"stream\"\nstream = \"s\"\npayload = \"{}\"\n" REDIS);
     const struct config_invalidate *v = c->routes[0].invalidate, *w = c->routes[1].invalidate;
 
     (void)state;
@@ -267,6 +270,13 @@ static void invalidations_have_their_defaults(void **state)
     assert_int_equal(w[0].delivery, DELIVERY_BEFORE_COMMIT);
     assert_true(w[1].patterns && w[1].bookmarks);
     assert_string_equal(w[1].channel, "own");
+    assert_int_equal(w[2].mode, INVALIDATE_VERSION);
+    assert_int_equal(w[2].keys.n, 2);
+    assert_int_equal(w[2].expire_ms, 0);
+    assert_int_equal(w[3].expire_ms, 1000);
+    assert_int_equal(w[4].mode, INVALIDATE_STREAM);
+    assert_string_equal(w[4].stream, "s");
+    assert_int_equal(w[4].maxlen, 10000);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(v[i].index, i);
         assert_int_equal(w[i].index, i + 2);
@@ -589,8 +599,8 @@ static void the_example_shows_every_key_at_its_default(void **state)
 static void the_example_has_no_unknown_key(void **state)
 {
     static const char *const out[] = {
-        " mode = \"pubsub\"\n", " payload =",    " bookmarks = false",
-        " on_bad_record =",     " uri = \"\"\n",
+        " mode = \"pubsub\"\n", " payload =", " bookmarks = false", " on_bad_record =",
+        " uri = \"\"\n",        " stream =",  " maxlen =",          " expire =",
     };
     struct buf text = {0};
     struct config *c;

@@ -113,10 +113,9 @@ static void names_that_nobody_knows(void **state)
                                         "date|date_ms|date_s|date_us|objectid|decimal|long|double|"
                                         "uuid|binary|binary_url; did you mean "
                                         "\"date\"?"},
-        {REDIS "[[route.invalidate]]\nmode = \"stream\"",
-         "f:14:1: route.invalidate.mode: \"stream\" is not known; possible: \"pubsub\", "
-         "\"unlink\", "
-         "\"monsqlize\""},
+        {REDIS "[[route.invalidate]]\nmode = \"streams\"",
+         "f:14:1: route.invalidate.mode: \"streams\" is not known; possible: \"pubsub\", "
+         "\"unlink\", \"monsqlize\", \"version\", \"stream\"; did you mean \"stream\"?"},
         {"\"a\\nb\" = 1", "f:11:1: route.dedup.a\\nb: unknown key; known here: key, into, fields, "
                           "conflict, conflict_field"},
     };
@@ -742,6 +741,31 @@ static void invalidations(void **state)
          "every pattern on to each other for ever; use keys, or set receivers_echo_safe = true "
          "when "
          "yours do not"},
+        {"mode = \"version\"", "f:13:1: route.invalidate.keys: is missing, and this mode needs it"},
+        {"mode = \"version\"\nkeys = [\"g\"]\nexpire = \"999ms\"",
+         "f:16:1: route.invalidate.expire: 999 ms is below the minimum 1s: a generation key has to "
+         "live longer than every cache entry that has its number; 0s: for ever"},
+        {"mode = \"version\"\nkeys = [\"g\"]\nmaxlen = 10",
+         "f:16:1: route.invalidate.maxlen: has no meaning for mode = \"version\""},
+        {"mode = \"unlink\"\nkeys = [\"g\"]\nexpire = \"1h\"",
+         "f:16:1: route.invalidate.expire: has no meaning for mode = \"unlink\""},
+        {"mode = \"version\"\nkeys = [\"g{\"]",
+         "f:15:9: route.invalidate.keys: template \"g{\": \"{\" without \"}\""},
+        {"mode = \"stream\"\npayload = \"{}\"",
+         "f:13:1: route.invalidate.stream: is missing, and this mode needs it"},
+        {"mode = \"stream\"\nstream = \"\"\npayload = \"{}\"",
+         "f:15:1: route.invalidate.stream: is missing, and this mode needs it"},
+        {"mode = \"stream\"\nstream = \"s\"",
+         "f:13:1: route.invalidate.payload: is missing, and this mode needs it"},
+        {"mode = \"stream\"\nstream = \"s\"\npayload = \"{}\"\nchannel = \"c\"",
+         "f:17:1: route.invalidate.channel: has no meaning for mode = \"stream\""},
+        {"mode = \"stream\"\nstream = \"s\"\npayload = \"{}\"\nmaxlen = 0",
+         "f:17:1: route.invalidate.maxlen: 0 is below the minimum 1"},
+        {"mode = \"stream\"\nstream = \"s}\"\npayload = \"{}\"",
+         "f:15:1: route.invalidate.stream: template \"s}\": \"}\" without \"{\" (write \"}}\" for "
+         "a brace)"},
+        {"mode = \"stream\"\nstream = \"s\"\npayload = \"x\"",
+         "f:16:1: route.invalidate.payload: template \"x\": invalid token near 'x'"},
         {"mode = \"unlink\"\nkeys = [\"a\", \"k:{id\"]",
          "f:15:14: route.invalidate.keys: template \"k:{id\": \"{\" without \"}\""},
         {"mode = \"pubsub\"\nchannel = \"c}\"\npayload = \"{}\"",
@@ -760,6 +784,10 @@ static void invalidations(void **state)
         assert_fails_with(ENOUGH, text.data, NULL, mistakes[i].expected);
         buf_clear(&text);
     }
+    assert_fails_with(ENOUGH, REDIS "[[route.invalidate]]\nmode = \"monsqlize\"\n",
+                      "route.0.collection=d.a*",
+                      "f:13:1: route.invalidate.patterns: the name d.a* holds a wildcard, which a "
+                      "pattern can't quote; use keys (flavor = 3)");
     assert_fails_with(ENOUGH, "[[route.invalidate]]\nmode = \"unlink\"\nkeys = [\"k\"]", NULL,
                       "f:11:1: route.invalidate: needs redis.uri, and there is none");
 }
