@@ -11,7 +11,13 @@
 #include "base/mem.h"
 #include "io/kafka_private.h"
 
-enum { POLL_MS = 10, ERROR_TEXT_MAX = 1024, SAY_AGAIN_MS = 30000, FULL_WAIT_MS = 5000 };
+enum {
+    POLL_MS = 10,
+    ERROR_TEXT_MAX = 1024,
+    SAY_AGAIN_MS = 30000,
+    FULL_WAIT_MS = 5000,
+    ASK_MS = 1000
+};
 
 struct kafka_deadletter {
     const struct config *config;
@@ -19,6 +25,7 @@ struct kafka_deadletter {
     rd_kafka_t *rk;       /* lock; NULL: to be made */
     unsigned users;       /* lock; of rk */
     bool broken;          /* lock; a fatal error: a new one when nobody uses it any more */
+    bool asked;           /* lock; rk knows the topic, or was told to */
     struct log_limit limit;
 };
 
@@ -84,18 +91,37 @@ static rd_kafka_t *handle_new(struct kafka_deadletter *d, struct err *e)
     return kafka_handle_new(RD_KAFKA_PRODUCER, conf, e);
 }
 
+/* A message for a topic that librdkafka has not heard of waits until it looks around, once a
+ * second. Whatever the answer is, sending finds out by itself. */
+static void ask_for_topic(const struct kafka_deadletter *d, rd_kafka_t *rk)
+{
+    rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, d->config->dead_letter.topic, NULL);
+    const struct rd_kafka_metadata *answer;
+
+    if (rkt == NULL)
+        return;
+    if (rd_kafka_metadata(rk, 0, rkt, &answer, ASK_MS) == RD_KAFKA_RESP_ERR_NO_ERROR)
+        rd_kafka_metadata_destroy(answer);
+    rd_kafka_topic_destroy(rkt);
+}
+
 static rd_kafka_t *handle_take(struct kafka_deadletter *d, struct err *e)
 {
     rd_kafka_t *rk;
+    bool ask;
 
     pthread_mutex_lock(&d->lock);
     if (d->rk == NULL) {
         d->rk = handle_new(d, e);
-        d->broken = false;
+        d->broken = d->asked = false;
     }
     rk = d->rk;
     d->users += rk != NULL;
+    ask = rk != NULL && !d->asked;
+    d->asked = true;
     pthread_mutex_unlock(&d->lock);
+    if (ask)
+        ask_for_topic(d, rk);
     return rk;
 }
 

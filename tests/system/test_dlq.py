@@ -190,10 +190,12 @@ def test_what_fails_again_comes_back_with_one_attempt_more(stack, make):
     value = json.dumps(good(1)).encode()
     produce_raw(stack, topic, [(None, b"filler", None, NOW_MS), (b"k", value, headers, NOW_MS - 5000), (b"k", b"{", [], 5)])
     setup.run_until_end()
-    for attempts in (1, 2):
-        done = replay(setup, "--topic", topic, status=1)
-        assert done["refused"] == 3 and done["inserted"] == 0  # and not 6: only the newest letter of a record is sent
-        assert [d["attempts"] for d in letters(setup)] == [attempts] * 3
+    done = replay(setup, "--topic", topic, status=1)
+    assert done["refused"] == 3 and [d["attempts"] for d in letters(setup)] == [1, 1, 1]
+    text = run(setup, "replay", status=1).stdout.decode()  # 3 and not 6: only the newest letter of a record is sent
+    assert re.search(rf"^0:\d+ +{topic}:0:1 +refused: validation: ", text, re.M)
+    assert re.search("^inserted 0, duplicate 0, skipped 0, refused 3; not replayed: older 3$", text, re.M)
+    assert [d["attempts"] for d in letters(setup)] == [2, 2, 2]
     dead = stack.read_topic(setup.dead_letter_topic)
     assert len(dead) == 9 and len(letters(setup, "--all")) == 9
     assert [d["state"] for d in letters(setup, "--all")].count("older") == 6
@@ -205,13 +207,13 @@ def test_what_fails_again_comes_back_with_one_attempt_more(stack, make):
         assert (about["reason"], about["topic"], about["partition"], about["group"]) == ("validation", topic, "0", setup.group)
         assert about["timestamp"] == str(NOW_MS - 5000)
         assert len(message.headers()) == len(headers) + len(about)
-    text = run(setup, "replay", status=1).stdout.decode()
-    assert re.search(rf"^0:\d+ +{topic}:0:1 +refused: validation: ", text, re.M)
-    assert re.search("^inserted 0, duplicate 0, skipped 0, refused 3; not replayed: older 6$", text, re.M)
+    books = setup.verify("--dead-letters")
+    assert (books["status"], books["dead_letters"], books["missing"], books["bad"], books["dead_missing"]) == (0, 9, 0, 2, 0)
     accept_all(setup)
     done = replay(setup, "--reason", "validation")
     assert done["inserted"] == 1 and numbers(setup) == [1]
-    assert setup.verify("--dead-letters")["status"] == 0
+    books = setup.verify("--dead-letters")
+    assert (books["status"], books["stored"], books["refused"], books["extra"]) == (0, 1, 0, 0)
 
 
 def test_the_same_dedup_key_as_the_first_time(stack, make):
@@ -222,10 +224,9 @@ def test_the_same_dedup_key_as_the_first_time(stack, make):
     setup.routes[0]["dedup"] = {"key": ["@offset", "@header.id", "@key"], "fields": ["place", "id", "key"]}
     setup.routes[0].update(set={"at": "@timestamp", "from": "@topic", "reason": "@header.idemsink.reason"}, source_fields="src")
     setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
-    for offset in range(3):
-        for partition in range(3):
-            produce_raw(stack, topic, [(b"key%d" % offset, json.dumps({"n": 10 * partition + offset}).encode(), [("id", b"i")], NOW_MS - offset)],
-                        partition)
+    for partition in range(3):
+        produce_raw(stack, topic, [(b"key%d" % offset, json.dumps({"n": 10 * partition + offset}).encode(), [("id", b"i")], NOW_MS - offset)
+                                   for offset in range(3)], partition)
     setup.run_until_end()
     assert len(letters(setup)) == 9 and numbers(setup) == []
     accept_all(setup)
@@ -272,8 +273,7 @@ def test_by_topic_and_time(stack, make):
     first, second = letters(setup)
     assert replay(setup, "--topic", topics[1])["fates"] == {0: "inserted"}
     assert [(d["topic"], d["fate"]) for d in replay(setup, "--until", first["time"])["letters"]] == [(topics[0], "inserted")]
-    assert [(d["topic"], d["fate"]) for d in replay(setup, "--since", second["time"])["letters"]] == [(topics[1], "duplicate")]
-    assert replay(setup, "--since", "2099-01-01T00:00:00Z")["letters"] == []
+    assert [(d["topic"], d["fate"]) for d in replay(setup, "--since", second["time"], "--until", "0s")["letters"]] == [(topics[1], "duplicate")]
 
 
 def test_a_rule_may_skip_it(stack, make):
@@ -325,8 +325,8 @@ def test_foreign_and_broken_ones_are_never_replayed(stack, make):
     done = replay(setup, status=1)
     assert done["inserted"] == 1 and done["fates"].pop(6) == "inserted" and set(done["fates"].values()) == {"not_replayed"}
     assert done["not_replayed"] == {"older": 0, "incomplete": 1, "no_route": 2, "other_group": 1, "foreign": 2, "broken": 10}
-    for offset in (0, 2, 12, 14, 15):
-        assert replay(setup, "--offset", f"0:{offset}", status=1)["inserted"] == 0
+    one_by_one = replay(setup, *[word for offset in (0, 2, 12, 14, 15) for word in ("--offset", f"0:{offset}")], status=1)
+    assert one_by_one["inserted"] == 0 and len(one_by_one["letters"]) == 5
     assert numbers(setup) == [1] and len(stack.read_topic(setup.dead_letter_topic)) == len(cases)
     assert setup.command("verify", "--dead-letters", "--allow-extra").returncode in (0, 1)
 
@@ -408,21 +408,6 @@ def test_caches_are_told(stack, refused):
     setup.routes[0]["invalidate"][0].update(delivery="before_commit", coalesce="0s")
     done = setup.command("dlq replay", "--json", "--patience", "1s")
     assert done.returncode == 69 and json.loads(done.stdout)["not_acknowledged"] == 2
-
-
-def test_verify_knows_what_was_replayed(stack, make):
-    topic = stack.topic(1)
-    setup = make(topic)
-    setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
-    stack.produce(topic, [(good(1), "a"), (good(2, ok=True), "a"), (b"{", "a")])
-    setup.run_until_end()
-    replay(setup, status=1)
-    books = setup.verify("--dead-letters")
-    assert (books["status"], books["dead_letters"], books["missing"], books["bad"], books["dead_missing"]) == (0, 4, 0, 1, 0)
-    accept_all(setup)
-    replay(setup, status=1)
-    books = setup.verify("--dead-letters")
-    assert (books["status"], books["stored"], books["refused"], books["extra"]) == (0, 2, 0, 0)
 
 
 def test_killed_in_the_middle(stack, refused):
