@@ -103,6 +103,11 @@ bool mapping_scalar(const struct record *r, const struct json_t *node, bson_valu
 enum types_fit mapping_convert(const struct mapping *m, const struct record *r,
                                const struct mapping_type *type, const struct json_t *node,
                                struct typed *out, const char **why);
+/* MongoDB takes no regular expression and no undefined as an _id (code 53, measured). */
+bool mapping_type_fits_id(const struct record *r, const struct json_t *id);
+/* Would an insert store another document? It does for Timestamp(0, 0) at the top, except in _id; an
+ * upsert does not (measured on 6.0.5). */
+bool mapping_insert_changes(const struct mapping_work *w);
 
 /* mapping.c: the hash of what w->tree is now. */
 void mapping_hash_payload(struct mapping_work *w);

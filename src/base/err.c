@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,5 +36,8 @@ void must_failed(const char *file, int line, const char *cond)
 {
     (void)fprintf(stderr, "idemsink: a promise of the program itself is broken: %s:%d: %s\n", file,
                   line, cond);
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+    abort(); /* the fuzzer keeps the input of what it sees as a crash */
+#endif
     _exit(70);
 }

@@ -271,9 +271,11 @@ static bool id_is_usable(const struct mapping_work *w)
             record_reject_at(w->r, "_id");
         return own;
     }
-    if (json_is_array(id) || has_dollar_name(id, 2)) {
-        record_reject(w->r, REASON_UNSAFE_NAME, 0,
-                      "MongoDB takes no _id that is an array or holds names that begin with $");
+    if (json_is_array(id) || has_dollar_name(id, 2) || !mapping_type_fits_id(w->r, id)) {
+        record_reject(
+            w->r, REASON_UNSAFE_NAME, 0,
+            "MongoDB takes no _id that is an array, a regular expression or undefined, or "
+            "holds names that begin with $");
         record_reject_at(w->r, "_id");
         return false;
     }
@@ -355,6 +357,12 @@ static bool to_document(struct mapping_work *w, struct write_op *out)
         add_hash(w, out->document);
     out->kind =
         odd_names || w->m->route->write != WRITE_UPSERT ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT;
+    if (out->kind == WRITE_KIND_INSERT && mapping_insert_changes(w)) {
+        record_reject(w->r, REASON_UNSAFE_NAME, 0,
+                      "MongoDB puts its own time where a timestamp of zeros stands at the top of a "
+                      "document that is inserted (write = \"upsert\" would store it)");
+        return false;
+    }
     if (out->kind == WRITE_KIND_INSERT && w->m->into_id) /* it has no filter that brings _id */
         MUST(bson_concat(out->document, out->filter));
     return true;

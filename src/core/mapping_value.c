@@ -52,3 +52,28 @@ enum types_fit mapping_convert(const struct mapping *m, const struct record *r,
                ? TYPES_CONVERTED
                : TYPES_REFUSED;
 }
+
+bool mapping_type_fits_id(const struct record *r, const json_t *id)
+{
+    const struct value *value = values_get(r->values, id);
+
+    return value == NULL || (value->type != BSON_TYPE_REGEX && value->type != BSON_TYPE_UNDEFINED);
+}
+
+bool mapping_insert_changes(const struct mapping_work *w)
+{
+    static const uint8_t zeros[8];
+    const struct values *values = w->r->values;
+
+    if (values == NULL)
+        return false;
+    for (void *i = json_object_iter(w->tree); i != NULL; i = json_object_iter_next(w->tree, i)) {
+        const struct value *value = values_get(values, json_object_iter_value(i));
+
+        if (value != NULL && value->type == BSON_TYPE_TIMESTAMP &&
+            memcmp(values_bytes(values, value), zeros, sizeof(zeros)) == 0 &&
+            strcmp(json_object_iter_key(i), "_id") != 0)
+            return true;
+    }
+    return false;
+}
