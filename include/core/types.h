@@ -38,9 +38,10 @@ struct typed {
 void typed_clear(struct typed *t);
 
 /*
- * in is neither null nor missing. number: the text of the number when in is one, for decimal and
- * date_s. Dates are cut to milliseconds, towards the past. False: *why says what was expected, and
- * nothing of *out is to be cleared. out may not move afterwards: a uuid points into it.
+ * in is neither null nor missing. number: the text of the number when in is a real, for decimal
+ * also of an integer. Dates are cut to milliseconds, towards the past. False: *why says what was
+ * expected, and nothing of *out is to be cleared. out may not move afterwards: a uuid points into
+ * it.
  */
 bool types_convert(enum value_type type, const struct json_t *in, struct slice number,
                    struct typed *out, const char **why);
@@ -59,6 +60,10 @@ bool types_decimal(const char *text, size_t len, bson_decimal128_t *out);
 /* A JSON number times 10^scale, cut towards minus infinity; false: none, or outside int64, or of
  * more digits than a decimal has. */
 bool types_scaled(const char *text, size_t len, int scale, int64_t *out);
+
+/* Is it a whole number to the letter? 1.0 and 10e-1 are; what a double only rounds to one is not.
+ * False: also what has more digits than a decimal. */
+bool types_whole(const char *text, size_t len);
 
 /* Is it neither NaN nor infinite? */
 bool types_decimal_is_finite(const bson_decimal128_t *d);

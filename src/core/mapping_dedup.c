@@ -212,6 +212,20 @@ static bool add_encoded(bson_t *to, const struct mapping_part *part, const struc
     return fault(f, REASON_DEDUP_NOT_SCALAR, "is of a BSON type that can't be an identity");
 }
 
+/* By its text, where there is one: 1.00000000000000000001 and 1e-400 are not the events 1 and 0,
+ * though their doubles are. */
+static bool add_real(bson_t *to, const struct mapping *m, const struct mapping_part *part,
+                     const struct record *r, const json_t *node, struct dedup_fault *f)
+{
+    struct slice text = {0};
+
+    if (m->payload.format != FORMAT_BSON)
+        text = payload_number_text(r->value, r->json, &part->pick.path);
+    if (text.len > 0 && !types_whole(text.ptr, text.len))
+        return fault(f, REASON_DEDUP_NOT_SCALAR, "is a number that is no exact integer");
+    return add_double(to, part->name, json_real_value(node), f);
+}
+
 static bool add_node(bson_t *to, const struct mapping *m, const struct mapping_part *part,
                      const struct record *r, const json_t *node, struct dedup_fault *f)
 {
@@ -230,7 +244,7 @@ static bool add_node(bson_t *to, const struct mapping *m, const struct mapping_p
     case JSON_INTEGER:
         return bson_append_int64(to, part->name, -1, json_integer_value(node));
     case JSON_REAL:
-        return add_double(to, part->name, json_real_value(node), f);
+        return add_real(to, m, part, r, node, f);
     case JSON_TRUE:
     case JSON_FALSE:
         return bson_append_bool(to, part->name, -1, json_is_true(node));

@@ -30,8 +30,7 @@ bool mapping_scalar(const struct record *r, const json_t *node, bson_value_t *ou
 static struct slice number_text(const struct record *r, const json_t *node, const struct path *path,
                                 enum value_type type)
 {
-    bool needed =
-        type == TYPE_DECIMAL ? json_is_number(node) : type == TYPE_DATE_S && json_is_real(node);
+    bool needed = type == TYPE_DECIMAL ? json_is_number(node) : json_is_real(node);
 
     return needed ? payload_number_text(r->value, r->json, path) : slice_of(NULL, 0);
 }

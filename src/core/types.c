@@ -56,6 +56,14 @@ static bool date_is(struct typed *out, int64_t ms)
     return true;
 }
 
+/* A whole number by its double and by its text, where there is one: 1.00000000000000000001 is none.
+ */
+static bool real_is_whole(const json_t *in, struct slice number, int64_t *out)
+{
+    return types_exact_integer(json_real_value(in), out) &&
+           (number.len == 0 || types_whole(number.ptr, number.len));
+}
+
 /* unit_ms: how many milliseconds one has; 0 for microseconds. Only seconds may have a fraction. */
 static bool epoch(const json_t *in, int64_t unit_ms, struct slice number, struct typed *out)
 {
@@ -72,17 +80,17 @@ static bool epoch(const json_t *in, int64_t unit_ms, struct slice number, struct
 
     if (unit_ms == 1000)
         return types_scaled(number.ptr, number.len, 3, &i) && date_is(out, i);
-    return types_exact_integer(json_real_value(in), &i) &&
+    return real_is_whole(in, number, &i) &&
            date_is(out, unit_ms == 0 ? i / 1000 - (i % 1000 < 0) : i);
 }
 
-static bool to_date(const json_t *in, struct typed *out)
+static bool to_date(const json_t *in, struct slice number, struct typed *out)
 {
     int64_t ms;
 
     if (json_is_string(in))
         return types_date(json_string_value(in), json_string_length(in), &ms) && date_is(out, ms);
-    return epoch(in, 1, slice_of(NULL, 0), out);
+    return epoch(in, 1, number, out);
 }
 
 static int hex(char c)
@@ -243,19 +251,21 @@ static json_t *number_in(const json_t *in)
     return number;
 }
 
-static bool long_of(const json_t *number, struct typed *out)
+static bool long_of(const json_t *number, struct slice text, struct typed *out)
 {
     out->value.value_type = BSON_TYPE_INT64;
     if (json_is_real(number))
-        return types_exact_integer(json_real_value(number), &out->value.value.v_int64);
+        return real_is_whole(number, text, &out->value.value.v_int64);
     out->value.value.v_int64 = json_integer_value(number);
     return json_is_integer(number);
 }
 
 /* A real is the nearest double anyway; an integer must be one exactly. */
-static bool double_of(const json_t *number, struct typed *out)
+static bool double_of(const json_t *number, struct slice text, struct typed *out)
 {
     int64_t i, back;
+
+    (void)text;
 
     out->value.value_type = BSON_TYPE_DOUBLE;
     if (json_is_real(number)) {
@@ -272,16 +282,16 @@ static bool double_of(const json_t *number, struct typed *out)
     return back == i;
 }
 
-static bool to_number(const json_t *in, bool (*of)(const json_t *, struct typed *),
-                      struct typed *out)
+static bool to_number(const json_t *in, struct slice text,
+                      bool (*of)(const json_t *, struct slice, struct typed *), struct typed *out)
 {
     json_t *number;
     bool ok;
 
     if (!json_is_string(in))
-        return of(in, out);
+        return of(in, text, out);
     number = number_in(in);
-    ok = number != NULL && of(number, out);
+    ok = number != NULL && of(number, slice_of(json_string_value(in), json_string_length(in)), out);
     json_decref(number);
     return ok;
 }
@@ -323,7 +333,7 @@ bool types_convert(enum value_type type, const json_t *in, struct slice number, 
     *why = expected(type);
     switch (type) {
     case TYPE_DATE:
-        return to_date(in, out);
+        return to_date(in, number, out);
     case TYPE_DATE_MS:
         return epoch(in, 1, number, out);
     case TYPE_DATE_S:
@@ -335,9 +345,9 @@ bool types_convert(enum value_type type, const json_t *in, struct slice number, 
     case TYPE_DECIMAL:
         return to_decimal(in, number, out);
     case TYPE_LONG:
-        return to_number(in, long_of, out);
+        return to_number(in, number, long_of, out);
     case TYPE_DOUBLE:
-        return to_number(in, double_of, out);
+        return to_number(in, number, double_of, out);
     case TYPE_UUID:
         return to_uuid(in, out);
     case TYPE_BINARY:

@@ -176,6 +176,18 @@ bool types_scaled(const char *text, size_t len, int scale, int64_t *out)
     return !cut || !number.negative || !__builtin_sub_overflow(*out, 1, out);
 }
 
+bool types_whole(const char *text, size_t len)
+{
+    struct number number;
+
+    if (!read_number(text, len, &number))
+        return false;
+    for (int i = number.n + number.exponent > 0 ? number.n + number.exponent : 0; i < number.n; i++)
+        if (number.digits[i] != '0')
+            return false;
+    return true;
+}
+
 bool types_decimal_is_finite(const bson_decimal128_t *d)
 {
     return ((d->high >> 58) & 0x1F) < 0x1E; /* IEEE 754-2008: 11110 infinity, 11111 NaN */

@@ -338,6 +338,9 @@ static void test_long_and_double(void **state)
         {"long", "9007199254740992.0", NULL},
         {"long", "\"5e0\"", "5"},
         {"long", "5.5", NULL},
+        {"long", "\"50e-1\"", "5"},
+        {"long", "\"5.00000000000000000001\"", NULL}, /* its double is 5 */
+        {"long", "\"1e-400\"", NULL},
         {"long", "1e16", NULL}, /* above 2^53 a double is no exact integer any more */
         {"long", "\" 5\"", NULL},
         {"long", "\"5 \"", NULL},
