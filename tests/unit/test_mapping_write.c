@@ -197,6 +197,9 @@ static void check_look(const char *spec, const char *const *values, size_t n, co
 static void test_reads(void **state)
 {
     static const char *const values[] = {"{\"id\":1,\"b\":\"x\"}", "{\"id\":\"2\",\"b\":\"y\"}"};
+    static const char *const shared[] = {
+        "{\"id\":1,\"b\":\"x\",\"c\":0}", "{\"id\":1,\"b\":\"y\",\"c\":0}",
+        "{\"id\":2,\"b\":\"x\",\"c\":0}", "{\"id\":3,\"b\":\"y\",\"c\":0}"};
 
     (void)state;
     check_look("dedup id", values, 1, "{\"id\":1} { \"id\" : 1, \"_id\" : 0 }");
@@ -206,6 +209,16 @@ static void test_reads(void **state)
     check_look("dedup id b", values, 2,
                "{\"$or\":[{\"id\":1,\"b\":\"x\"},{\"id\":\"2\",\"b\":\"y\"}]} "
                "{ \"id\" : 1, \"b\" : 1, \"_id\" : 0 }");
+    /* Those that differ in one field only share a branch. */
+    check_look("dedup id b", shared, 4,
+               "{\"$or\":[{\"id\":{\"$in\":[1,2]},\"b\":\"x\"},{\"id\":{\"$in\":[1,3]},"
+               "\"b\":\"y\"}]} { \"id\" : 1, \"b\" : 1, \"_id\" : 0 }");
+    check_look("dedup b id", shared, 4,
+               "{\"$or\":[{\"b\":\"x\",\"id\":{\"$in\":[1,2]}},{\"b\":\"y\","
+               "\"id\":{\"$in\":[1,3]}}]} { \"b\" : 1, \"id\" : 1, \"_id\" : 0 }");
+    check_look("dedup id c b", shared, 4,
+               "{\"$or\":[{\"id\":{\"$in\":[1,2]},\"c\":0,\"b\":\"x\"},{\"id\":{\"$in\":[1,3]},"
+               "\"c\":0,\"b\":\"y\"}]} { \"id\" : 1, \"c\" : 1, \"b\" : 1, \"_id\" : 0 }");
     check_look("dedup id b\ninto_id", values, 2,
                "{\"_id\":{\"$in\":[{\"id\":1,\"b\":\"x\"},{\"id\":\"2\",\"b\":\"y\"}]}} "
                "{ \"_id\" : 1 }");
