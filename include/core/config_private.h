@@ -42,6 +42,8 @@ json_t *config_find(const struct config_parse_state *s, const char *fmt, ...) PR
 
 /* What a wrapped value is, in words: "a string", "a table", "a date". */
 const char *config_kind_of(const json_t *wrapped);
+/* The same with the value behind it, where it is one value and no secret. Appends to out. */
+void config_add_kind(const json_t *wrapped, bool secret, struct buf *out);
 
 /* --- the key table
  * ------------------------------------------------------------------------------------------ */

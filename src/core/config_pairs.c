@@ -20,20 +20,29 @@ static const json_t *plain_text(const json_t *wrapped)
     return json_is_string(v) && !json_object_get(wrapped, "t") ? v : NULL;
 }
 
+static char *refuse_kind(struct config_parse_state *s, const char *wanted, bool secret,
+                         const json_t *wrapped)
+{
+    struct buf kind = {0};
+
+    config_add_kind(wrapped, secret, &kind);
+    config_fail(s, "has to be %s, not %s", wanted, buf_text(&kind));
+    buf_clear(&kind);
+    return NULL;
+}
+
 static char *convert_property(struct config_parse_state *s, const char *name, const json_t *wrapped)
 {
     const json_t *v = json_object_get(wrapped, "v");
 
-    (void)name;
     if (plain_text(wrapped))
         return mem_text(json_string_value(v));
     if (json_is_integer(v))
         return mem_printf("%" JSON_INTEGER_FORMAT, json_integer_value(v));
     if (json_is_boolean(v))
         return mem_text(json_is_true(v) ? "true" : "false");
-    config_fail(s, "has to be a string, an integer or true or false, not %s",
-                config_kind_of(wrapped));
-    return NULL;
+    return refuse_kind(s, "a string, an integer or true or false", config_property_secret(name),
+                       wrapped);
 }
 
 static char *convert_type(struct config_parse_state *s, const char *name, const json_t *wrapped)
@@ -47,10 +56,8 @@ static char *convert_type(struct config_parse_state *s, const char *name, const 
         config_fail(s, "\"%s\" %s", name, fault);
         return NULL;
     }
-    if (!v) {
-        config_fail(s, "has to be the name of a type in quotes, not %s", config_kind_of(wrapped));
-        return NULL;
-    }
+    if (!v)
+        return refuse_kind(s, "the name of a type in quotes", false, wrapped);
     if (config_choice_of(k->choices, json_string_value(v)) >= 0)
         return mem_text(json_string_value(v));
     config_add_nearest_choice(k->choices, json_string_value(v), &nearest);
@@ -68,7 +75,7 @@ static char *convert_rename(struct config_parse_state *s, const char *name, cons
     if (fault)
         config_fail(s, "\"%s\" %s", name, fault);
     else if (!v)
-        config_fail(s, "has to be a path in quotes, not %s", config_kind_of(wrapped));
+        return refuse_kind(s, "a path in quotes", false, wrapped);
     else if ((fault = config_path_fault(json_string_value(v), true)))
         config_fail(s, "\"%.60s\" %s", json_string_value(v), fault);
     else
@@ -100,8 +107,7 @@ static char *convert_constant(struct config_parse_state *s, const char *name, co
     if (fault)
         config_fail(s, "\"%s\" %s", name, fault);
     else if (json_object_get(wrapped, "t") || json_is_array(v))
-        config_fail(s, "has to be a string, a number or true or false, not %s",
-                    config_kind_of(wrapped));
+        return refuse_kind(s, "a string, a number or true or false", false, wrapped);
     else if (!text || *text != '@')
         return json_text(v);
     else if (text[1] == '@') {

@@ -136,9 +136,36 @@ static bool fail_text(struct config_parse_state *s, const struct config_key *k, 
     return false;
 }
 
-static bool fail_kind(struct config_parse_state *s, const char *wanted, const json_t *wrapped)
+void config_add_kind(const json_t *wrapped, bool secret, struct buf *out)
 {
-    return config_fail(s, "has to be %s, not %s", wanted, config_kind_of(wrapped));
+    const json_t *v = json_object_get(wrapped, "v");
+    char number[32];
+
+    buf_add_text(out, config_kind_of(wrapped));
+    if (secret || json_is_object(v) || json_is_array(v))
+        return;
+    buf_add_text(out, ": ");
+    if (json_is_string(v)) /* dates, inf and nan are kept as texts */
+        show_text(json_string_value(v), out);
+    else if (json_is_boolean(v))
+        buf_add_text(out, json_is_true(v) ? "true" : "false");
+    else if (json_is_integer(v))
+        buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+    else {
+        (void)snprintf(number, sizeof number, "%.17g", json_real_value(v));
+        buf_add_text(out, number);
+    }
+}
+
+static bool fail_kind(struct config_parse_state *s, const struct config_key *k, const char *wanted,
+                      const json_t *wrapped)
+{
+    struct buf kind = {0};
+
+    config_add_kind(wrapped, k->flags & CONFIG_SECRET, &kind);
+    config_fail(s, "has to be %s, not %s", wanted, buf_text(&kind));
+    buf_clear(&kind);
+    return false;
 }
 
 static void format_number(const struct config_key *k, int64_t n, struct buf *out)
@@ -263,7 +290,7 @@ static bool set_int(struct config_parse_state *s, const struct config_key *k, vo
     if (json_is_integer(v))
         n = json_integer_value(v);
     else if (!json_is_string(v) || json_object_get(wrapped, "t"))
-        return fail_kind(s, "an integer", wrapped);
+        return fail_kind(s, k, "an integer", wrapped);
     else if (!parse_int(json_string_value(v), &n))
         return fail_text(s, k, json_string_value(v), "is not an integer");
     if (!check_bounds(s, k, n))
@@ -283,7 +310,7 @@ static bool set_bool(struct config_parse_state *s, const struct config_key *k, v
         if (!value && strcmp(json_string_value(v), "false") != 0)
             return fail_text(s, k, json_string_value(v), "is neither true nor false");
     } else if (!json_is_boolean(v))
-        return fail_kind(s, "true or false", wrapped);
+        return fail_kind(s, k, "true or false", wrapped);
     *(bool *)field_of(k, base) = value;
     return true;
 }
@@ -337,7 +364,7 @@ static bool set_list(struct config_parse_state *s, const struct config_key *k, v
     size_t n = json_array_size(v), mark;
 
     if (!json_is_array(v))
-        return fail_kind(s, "a list of strings", wrapped);
+        return fail_kind(s, k, "a list of strings", wrapped);
     if ((int64_t)n < k->min)
         return config_fail(s, "is empty, and needs at least %" PRId64, k->min);
     if ((int64_t)n > k->max)
@@ -348,7 +375,7 @@ static bool set_list(struct config_parse_state *s, const struct config_key *k, v
 
         mark = config_enter_index(s, i);
         if (!json_is_string(text) || json_object_get(item, "t"))
-            return fail_kind(s, "a list of strings", item);
+            return fail_kind(s, k, "a list of strings", item);
         if (json_string_length(text) == 0)
             return config_fail(s, "an empty entry");
         for (size_t j = 0; j < i; j++)
@@ -377,7 +404,7 @@ bool config_set_value(struct config_parse_state *s, const struct config_key *k, 
     if (k->type == CONFIG_PAIRS)
         return config_read_pairs(s, k, field_of(k, base), wrapped);
     if (!json_is_string(v) || json_object_get(wrapped, "t"))
-        return fail_kind(s, wanted, wrapped);
+        return fail_kind(s, k, wanted, wrapped);
     if (k->type == CONFIG_ENUM)
         return set_enum(s, k, base, json_string_value(v));
     if (k->type != CONFIG_STRING)
