@@ -203,9 +203,6 @@ extern const size_t config_keys_count;
  * their passwords. It is read back to the same configuration, but for those. Appends to out. */
 void config_print(const struct config *c, struct buf *out);
 
-/* "mongodb://u:p@h/" -> "mongodb://u:***@h/"; options that hold secrets too. Appends to out. */
-void config_redact_uri(const char *uri, struct buf *out);
-
 /* Index of the route of this topic. Two expressions may meet in a topic that nobody thought of:
  * that is seen here at the latest, and neither has it. Compiles them each time: once per topic, not
  * per record. */

@@ -6,17 +6,24 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/secret.h"
+
 bool err_set(struct err *e, enum err_kind kind, int code, const char *fmt, ...)
 {
-    char text[ERR_TEXT_MAX]; /* the arguments may point into e->text */
+    char text[2 * ERR_TEXT_MAX]; /* the arguments may point into e->text */
+    struct buf shown = {0};
     va_list args;
 
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (secret_known())
+        secret_hide(text, &shown);
     e->kind = kind;
     e->code = code;
-    memcpy(e->text, text, sizeof text);
+    (void)snprintf(e->text, sizeof e->text, "%.*s", ERR_TEXT_MAX - 1,
+                   secret_known() ? buf_text(&shown) : text);
+    buf_clear(&shown);
     return false;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/secret.h"
 
 /* Written once at start by log_setup(), before there are other threads. */
 static enum log_level log_level_min = LOG_LEVEL_INFO;
@@ -25,11 +26,23 @@ bool log_enabled(enum log_level level)
     return level >= log_level_min;
 }
 
+static void add_text(struct buf *b, const char *text)
+{
+    struct buf shown = {0};
+
+    if (secret_known()) {
+        secret_hide(text, &shown);
+        text = buf_text(&shown);
+    }
+    buf_add_json(b, text, strlen(text));
+    buf_clear(&shown);
+}
+
 static void write_json(struct buf *b, const char *time, enum log_level level, const char *event,
                        const struct log_field *f)
 {
     buf_printf(b, "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"", time, level_names[level]);
-    buf_add_json(b, event, strlen(event));
+    add_text(b, event);
     buf_add_char(b, '"');
     for (; f->name; f++) {
         if (f->text == NULL) {
@@ -37,7 +50,7 @@ static void write_json(struct buf *b, const char *time, enum log_level level, co
             continue;
         }
         buf_printf(b, ",\"%s\":\"", f->name);
-        buf_add_json(b, f->text, strlen(f->text));
+        add_text(b, f->text);
         buf_add_char(b, '"');
     }
     buf_add_text(b, "}\n");
@@ -51,10 +64,11 @@ static void write_text(struct buf *b, const char *time, enum log_level level, co
         if (f->text == NULL) {
             buf_printf(b, " %s=%lld", f->name, (long long)f->number);
         } else if (f->text[0] && strpbrk(f->text, " \"\\=\n\t\r") == NULL) {
-            buf_printf(b, " %s=%s", f->name, f->text);
+            buf_printf(b, " %s=", f->name);
+            add_text(b, f->text); /* as it is: there is nothing to escape */
         } else {
             buf_printf(b, " %s=\"", f->name);
-            buf_add_json(b, f->text, strlen(f->text));
+            add_text(b, f->text);
             buf_add_char(b, '"');
         }
     }

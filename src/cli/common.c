@@ -7,7 +7,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "cli/cli.h"
+#include "core/config_secret.h"
 
 enum exit_code exit_of(const struct err *e)
 {
@@ -69,6 +71,8 @@ struct config *cli_config(const struct args *args)
     }
     if (c == NULL)
         (void)cli_fail(&e);
+    else
+        config_secrets(c, secret_add);
     buf_clear(&text);
     return c;
 }

@@ -48,8 +48,15 @@ static bool ends_with(const char *text, const char *end)
 
 bool config_property_secret(const char *name)
 {
-    static const char *const words[] = {"password", "secret", "key.pem",           "username",
-                                        "token",    "jaas",   "oauthbearer.config"};
+    static const char *const words[] = {"password",
+                                        "secret",
+                                        "key.pem",
+                                        "username",
+                                        "token",
+                                        "jaas",
+                                        "oauthbearer.config",
+                                        "oauthbearer.extensions",
+                                        "kinit.cmd"};
 
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcasestr(name, words[i]))

@@ -3,60 +3,10 @@
  */
 #include <inttypes.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/mem.h"
 #include "core/config_private.h"
-
-/* --- URIs
- * ------------------------------------------------------------------------------------------------------------
- */
-
-static bool option_secret(const char *option, size_t len)
-{
-    static const char *const words[] = {"password", "secret", "token", "authmechanismproperties"};
-    char *name = mem_text_n(option, len);
-    bool found = false;
-
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        found = found || strcasestr(name, words[i]) != NULL;
-    mem_free(name);
-    return found;
-}
-
-/* "?a=b&password=c" */
-static void redact_options(const char *at, struct buf *out)
-{
-    while (*at) {
-        size_t name = 1 + strcspn(at + 1, "=&"), all = 1 + strcspn(at + 1, "&");
-
-        if (at[name] == '=' && option_secret(at + 1, name - 1)) {
-            buf_add(out, at, name + 1);
-            buf_add_text(out, "***");
-        } else
-            buf_add(out, at, all);
-        at += all;
-    }
-}
-
-/* A password may hold what should have been escaped, so the last '@' counts: rather too much is
- * hidden. */
-void config_redact_uri(const char *uri, struct buf *out)
-{
-    const char *scheme = strstr(uri, "://"), *user = scheme ? scheme + 3 : uri;
-    const char *host = strrchr(user, '@');
-    const char *password = host ? memchr(user, ':', (size_t)(host - user)) : NULL;
-    size_t plain;
-
-    if (password) {
-        buf_add(out, uri, (size_t)(password + 1 - uri));
-        buf_add_text(out, "***");
-        uri = host;
-    }
-    plain = strcspn(uri, "?");
-    buf_add(out, uri, plain);
-    redact_options(uri + plain, out);
-}
+#include "core/config_secret.h"
 
 /* --- values
  * -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "core/config.h"
+#include "core/config_secret.h"
 #include "core/config_private.h"
 #include "core/toml.h"
 
@@ -472,6 +473,17 @@ static void passwords_in_uris(void **state)
         {"mongodb://u:p/w@x?y@h/db", "mongodb://u:***@h/db"},
         {"mongodb://u:p:q@h:27017/?appName=a", "mongodb://u:***@h:27017/?appName=a"},
         {"redis://:p@h", "redis://:***@h"},
+        {"redis://p@h", "redis://***@h"},
+        {"mongodb://u:S3CR/p", "mongodb://u:***"},
+        {"mongodb://u:S3CR", "mongodb://u:***"},
+        {"mongodb://S3CR!/x?y=z", "mongodb://***"},
+        {"mongodb://h:1,[::1]:2,%2Ftmp%2Fx.sock/d?w=1",
+         "mongodb://h:1,[::1]:2,%2Ftmp%2Fx.sock/d?w=1"},
+        {"mongodb://h:1:2/", "mongodb://h:***"},
+        {"mongodb+srv://a.b-c.net/?token=t", "mongodb+srv://a.b-c.net/?token=***"},
+        {"redis://h:6379/0", "redis://h:6379/0"},
+        {"unix:///run/redis.sock", "unix:///run/redis.sock"},
+        {"unix://:p@/run/redis.sock", "unix://:***@/run/redis.sock"},
         {"u:p@h", "u:***@h"},
         {"mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:t&a=b",
          "mongodb://h/?authMechanismProperties=***&a=b"},
@@ -487,6 +499,41 @@ static void passwords_in_uris(void **state)
         assert_string_equal(buf_text(&out), cases[i].shown);
         buf_clear(&out);
     }
+}
+
+static struct buf told;
+
+static void tell(const char *text)
+{
+    buf_add_text(&told, text);
+    buf_add_char(&told, '\n');
+}
+
+static void secrets_are_told_for_the_net(void **state)
+{
+    struct config *c = parse(
+        "[kafka]\nbrokers = \"h:1\"\ngroup = \"orders\"\n[kafka.properties]\n"
+        "\"sasl.username\" = \"orders\"\n\"sasl.password\" = \"kafka pass\"\n"
+        "\"sasl.kerberos.kinit.cmd\" = \"echo k1nit-secret | kinit %{sasl.kerberos.principal}\"\n"
+        "\"client.rack\" = \"rack-one\"\n"
+        "[mongo]\nuri = "
+        "\"mongodb://me:g%65heim@h/?tlsCertificateKeyFilePassword=f1le&appName=app\"\n"
+        "[redis]\nuri = \"redis://:p%40ss@h:6379\"\n" ROUTE DEDUP);
+
+    (void)state;
+    buf_reset(&told);
+    config_secrets(c, tell);
+    const char *const wanted[] = {"kafka pass\n", "k1nit-secret\n", "g%65heim\n", "geheim\n",
+                                  "f1le\n",       "p%40ss\n",       "p@ss\n"};
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        if (strstr(buf_text(&told), wanted[i]) == NULL)
+            fail_msg("%s is not among:\n%s", wanted[i], buf_text(&told));
+    const char *const others[] = {"orders", "rack-one", "app\n", "\nh"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strstr(buf_text(&told), others[i]) != NULL)
+            fail_msg("%s is among:\n%s", others[i], buf_text(&told));
+    config_free(c);
+    buf_clear(&told);
 }
 
 static void a_topic_finds_its_route(void **state)
@@ -735,6 +782,7 @@ int main(void)
         cmocka_unit_test(what_is_printed_reads_the_same),
         cmocka_unit_test(secrets_are_not_printed),
         cmocka_unit_test(passwords_in_uris),
+        cmocka_unit_test(secrets_are_told_for_the_net),
         cmocka_unit_test(a_topic_finds_its_route),
         cmocka_unit_test(the_example_shows_every_key_at_its_default),
         cmocka_unit_test(the_example_has_no_unknown_key),
