@@ -121,7 +121,7 @@ static void test_key_as_id(void **state)
 /* ---- E11000 ---- */
 
 /* H-001: another unique index refuses an event; that is no duplicate. */
-static void test_another_unique_index(void **state)
+static void test_h001_another_unique_index(void **state)
 {
     struct help h;
 
@@ -195,7 +195,7 @@ static void test_big_keys(void **state)
 
 /* H-009: names. Stored exactly as sent where the server takes them, refused alone where it does
  * not. */
-static void test_names(void **state)
+static void test_h009_names(void **state)
 {
     struct help h;
 
@@ -251,7 +251,7 @@ static bson_t *fat(int id, size_t bytes)
 }
 
 /* H-010: one that the driver or the server refuses with its whole command. */
-static void test_too_large_and_too_deep(void **state)
+static void test_h010_too_large_and_too_deep(void **state)
 {
     static const struct {
         size_t bytes;
@@ -309,6 +309,13 @@ static void test_permanent_codes(void **state)
         {"", "{'key':{'x':1,'y':1},'name':'xy'}", "{'id':2,'x':[1],'y':[2]}", 171, REASON_REJECTED},
         {"", "{'key':{'g':'2dsphere'},'name':'g'}",
          "{'id':2,'g':{'type':'Point','coordinates':[500,0]}}", 16755, REASON_REJECTED},
+        {"", "{'key':{'h':'hashed'},'name':'h'}", "{'id':2,'h':[1]}", 16766, REASON_REJECTED},
+        {"", "{'key':{'g':'2d'},'name':'g'}", "{'id':2,'g':[1,'x']}", 13026, REASON_REJECTED},
+        {"", "{'key':{'g':'2d'},'name':'g'}", "{'id':2,'g':[500,1]}", 13027, REASON_REJECTED},
+        {"", "{'key':{'g':'2d'},'name':'g'}", "{'id':2,'g':[1]}", 13068, REASON_REJECTED},
+        {"", "{'key':{'g':'2d'},'name':'g'}", "{'id':2,'g':['x',1]}", 16804, REASON_REJECTED},
+        {"", "{'key':{'t':'text','a':1},'name':'t'}", "{'id':2,'t':'x','a':[1]}", 201,
+         REASON_REJECTED},
         {"", "{'key':{'t':'text'},'name':'t'}", "{'id':2,'t':'x','language':7}", 17261,
          REASON_REJECTED},
         {"", "{'key':{'t':'text'},'name':'t'}", "{'id':2,'t':'x','language':'martian'}", 17262,
@@ -353,7 +360,7 @@ static void test_permanent_codes(void **state)
 /* ---- what is nobody's fault ---- */
 
 /* H-007: applied, but not acknowledged as asked: nothing of it may be committed. */
-static void test_write_concern(void **state)
+static void test_h007_write_concern(void **state)
 {
     struct help h;
     static char two[] = "2";
@@ -622,12 +629,12 @@ int main(void)
         cmocka_unit_test(test_insert_path),
         cmocka_unit_test(test_nested_and_compound_keys),
         cmocka_unit_test(test_key_as_id),
-        cmocka_unit_test(test_another_unique_index),
+        cmocka_unit_test(test_h001_another_unique_index),
         cmocka_unit_test(test_big_keys),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_too_large_and_too_deep),
+        cmocka_unit_test(test_h009_names),
+        cmocka_unit_test(test_h010_too_large_and_too_deep),
         cmocka_unit_test(test_permanent_codes),
-        cmocka_unit_test(test_write_concern),
+        cmocka_unit_test(test_h007_write_concern),
         cmocka_unit_test(test_whole_commands_that_fail),
         cmocka_unit_test(test_unknown_code),
         cmocka_unit_test(test_look_that_fails),
