@@ -108,6 +108,9 @@ static const struct {
 
 /* "ERR ..." texts: only these are told apart, and none is passed on, for some repeat the arguments.
  */
+#define SCRIPT_RIGHTS                                                                              \
+    "the user of redis.uri has no right to a command or key of it (ACL): a generation key that "   \
+    "expires needs +eval +set +incr +pexpire"
 static const struct {
     const char *part;
     enum err_kind kind;
@@ -120,9 +123,8 @@ static const struct {
     {"not an integer", ERR_CONFIG,
      "the key holds something that is no number: another program uses this name"},
     {"would overflow", ERR_CONFIG, "the number that the key holds is the highest: remove the key"},
-    {"ACL failure in script", ERR_CONFIG,
-     "the user of redis.uri has no right to a command or key of it (ACL): a generation key that "
-     "expires needs +eval +set +incr +pexpire"},
+    {"user executing the script", ERR_CONFIG, SCRIPT_RIGHTS}, /* Redis 7.0 */
+    {"ACL failure in script", ERR_CONFIG, SCRIPT_RIGHTS},     /* 7.2 */
     {"SELECT is not allowed", ERR_CONFIG, "it is a cluster, which has database 0 only"},
     {"AUTH", ERR_AUTH, "it did not take the password of redis.uri (a user needs Redis 6)"},
     {"invalid password", ERR_AUTH, "the password of redis.uri is wrong"},

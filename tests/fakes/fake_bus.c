@@ -202,6 +202,15 @@ static const char *text_of(struct fake_bus *b, size_t n, bool name)
     return text ? text : "";
 }
 
+struct invalidation fake_bus_sent(struct fake_bus *b, size_t n)
+{
+    (void)pthread_mutex_lock(&b->lock);
+    CHECK(n < b->sent.n, "message %zu was not sent", n);
+    struct invalidation m = b->sent.items[n];
+    (void)pthread_mutex_unlock(&b->lock);
+    return m;
+}
+
 const char *fake_bus_name(struct fake_bus *b, size_t n)
 {
     return text_of(b, n, true);

@@ -35,6 +35,9 @@ size_t fake_bus_calls(struct fake_bus *b);
 void fake_bus_wait_count(struct fake_bus *b, const char *name, size_t at_least);
 void fake_bus_wait_calls(struct fake_bus *b, size_t at_least);
 
+/* The n-th that was answered well, from 0; its texts are valid until fake_bus_free(). */
+struct invalidation fake_bus_sent(struct fake_bus *b, size_t n);
+
 /* The n-th that was answered well, from 0; "" behind the last. Valid until fake_bus_free(). */
 const char *fake_bus_name(struct fake_bus *b, size_t n);
 const char *fake_bus_body(struct fake_bus *b, size_t n);

@@ -346,8 +346,10 @@ static void refusals_say_what_to_do(void **state)
     check_refusal("", "-ERR value is not an integer or out of range\r\n", ERR_CONFIG, "no number");
     check_refusal("", "-ERR increment or decrement would overflow\r\n", ERR_CONFIG,
                   "remove the key");
-    /* Of scripts: as Redis 7 says it, and as those before did. */
+    /* Of scripts: as Redis 7.2 and 7.0 say it, and as those before did. */
     check_refusal("", "-ERR ACL failure in script: User me has no permissions to run\r\n",
+                  ERR_CONFIG, "+eval");
+    check_refusal("", "-ERR The user executing the script can't run this command script: f1\r\n",
                   ERR_CONFIG, "+eval");
     check_refusal("", "-READONLY You can't write against a read only replica. script: f1\r\n",
                   ERR_CONFIG, "replica");

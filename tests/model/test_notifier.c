@@ -166,6 +166,49 @@ static void the_limit_lets_records_go(void **state)
     assert_true(play_close(&p, 1, LONG_MS));
 }
 
+/* The order of one event: keys and generations, then messages and entries. What a rule says about
+ * its keys and its stream arrives. */
+static void generations_and_streams(void **state)
+{
+    struct play p;
+
+    (void)state;
+    play_open(&p, HEAD ROUTE STREAM "maxlen = 77\n" PUBSUB VERSION "expire = \"1h\"\n" UNLINK);
+    fake_bus_hang(p.bus, true);
+    tell(&p.world, 0, 1);
+    fake_bus_wait_hanging(p.bus);
+    fake_bus_hang(p.bus, false);
+    fake_bus_wait_count(p.bus, "s", 1);
+    fake_bus_wait_count(p.bus, "c", 1);
+    assert_string_equal(fake_bus_name(p.bus, 0), "g:0");
+    assert_string_equal(fake_bus_name(p.bus, 1), "k:0");
+    assert_int_equal(fake_bus_count(p.bus, "s", "{\"id\":0}"), 1);
+    assert_int_equal(fake_bus_sent(p.bus, 0).expire_ms, 3600000);
+    assert_int_equal(fake_bus_sent(p.bus, 2).maxlen + fake_bus_sent(p.bus, 3).maxlen, 77);
+    assert_true(play_close(&p, 1, LONG_MS));
+}
+
+/* Nothing stands for them: above the cap they are dropped, and counted by mode. */
+static void at_the_cap_generations_and_entries_are_dropped(void **state)
+{
+    struct play p;
+    struct buf page = {0};
+
+    (void)state;
+    play_open(&p, HEAD "redis.max_pending = 10\n" ROUTE VERSION STREAM);
+    fake_bus_set_mode(p.bus, FAKE_BUS_AWAY);
+    tell(&p.world, 0, 100);
+    assert_int_equal(notifier_stats(p.world.notifier).pending, 10);
+    assert_int_equal(counted(&p.world, "0", "dropped") + counted(&p.world, "1", "dropped"), 190);
+    assert_int_equal(counted(&p.world, "0", "collapsed") + counted(&p.world, "1", "collapsed"), 0);
+    metrics_render(p.world.metrics, &page);
+    assert_non_null(strstr(buf_text(&page), "idemsink_invalidations_total{route=\"r\",rule=\"0\","
+                                            "mode=\"version\",result=\"dropped\"} 95"));
+    assert_non_null(strstr(buf_text(&page), "rule=\"1\",mode=\"stream\",result=\"dropped\"} 95"));
+    buf_clear(&page);
+    assert_true(play_close(&p, 1, 0));
+}
+
 static void a_refused_unlink_keeps_no_publish_back(void **state)
 {
     struct play p;
@@ -302,6 +345,8 @@ struct soak {
     struct dice dice;
     int64_t next[SLOTS];
     size_t revokes, late; /* late: the drain's deadline passed */
+    char letter;          /* with which the keys begin that records wait for */
+    bool streams;         /* do they wait for STREAM, too? */
 };
 
 static void *soak_worker(void *arg)
@@ -313,14 +358,17 @@ static void *soak_worker(void *arg)
     return NULL;
 }
 
-/* All below the watermark were told about. */
+/* All below the watermark were told about, by every rule that waits. */
 static void soak_check(struct soak *s, uint32_t slot, int64_t from, int64_t watermark)
 {
     for (int64_t i = from; i < watermark; i++) {
-        char key[32];
-        (void)snprintf(key, sizeof key, "k:%" PRId64, (int64_t)slot * PLENTY + i);
+        char key[32], entry[32];
+        (void)snprintf(key, sizeof key, "%c:%" PRId64, s->letter, (int64_t)slot * PLENTY + i);
+        (void)snprintf(entry, sizeof entry, "{\"id\":%s}", key + 2);
         CHECK(fake_bus_count(s->p.bus, key, NULL) > 0,
               "offset %" PRId64 " of slot %u is committed, %s was not sent", i, slot, key);
+        CHECK(!s->streams || fake_bus_count(s->p.bus, "s", entry) > 0,
+              "offset %" PRId64 " of slot %u is committed, it is not in the stream", i, slot);
     }
 }
 
@@ -338,7 +386,9 @@ static void soak_revoke(struct soak *s, uint32_t slot, int64_t committed[SLOTS],
 
 static void soak_run(const char *toml, int64_t offsets)
 {
-    struct soak s = {.dice = dice_seed("test_notifier soak")};
+    struct soak s = {.dice = dice_seed("test_notifier soak"),
+                     .letter = strstr(toml, "\"version\"") ? 'g' : 'k',
+                     .streams = strstr(toml, "\"stream\"") != NULL};
     int64_t committed[SLOTS] = {0};
     pthread_t workers[WORKERS];
     bool more = true;
@@ -382,6 +432,10 @@ static void nothing_is_committed_untold(void **state)
     (void)state;
     soak_run(HEAD ROUTE UNLINK WAITING "coalesce = \"3ms\"\nrepeat_after = \"5ms\"\n" PUBSUB, 1500);
     soak_run(HEAD "redis.max_pending = 20\n" ROUTE UNLINK WAITING ONCE PUBSUB WAITING, 1000);
+    soak_run(HEAD ROUTE VERSION WAITING
+             "coalesce = \"3ms\"\nrepeat_after = \"5ms\"\n" STREAM WAITING ONCE,
+             700);
+    soak_run(HEAD "redis.max_pending = 20\n" ROUTE VERSION WAITING ONCE STREAM WAITING, 500);
 }
 
 int main(void)
@@ -393,6 +447,8 @@ int main(void)
         cmocka_unit_test(nothing_is_told_about_what_is_not_stored),
         cmocka_unit_test(the_time_is_that_of_sending),
         cmocka_unit_test(the_limit_lets_records_go),
+        cmocka_unit_test(generations_and_streams),
+        cmocka_unit_test(at_the_cap_generations_and_entries_are_dropped),
         cmocka_unit_test(a_refused_unlink_keeps_no_publish_back),
         cmocka_unit_test(repeated_once),
         cmocka_unit_test(the_end_flushes_and_repeats_nothing),
