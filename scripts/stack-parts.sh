@@ -81,6 +81,9 @@ inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
 log.dirs=$data
 auto.create.topics.enable=false
+# Tests take rights away by ACLs; what no ACL speaks of is allowed to everybody.
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
 default.replication.factor=$brokers
 min.insync.replicas=$isr
 offsets.topic.replication.factor=$brokers

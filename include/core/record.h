@@ -89,6 +89,9 @@ struct record {
     struct record *next;
     uint64_t arrival; /* counted through the route */
 
+    /* Private to pipeline.c */
+    bool letter_waits; /* counted as waiting for the dead-letter topic */
+
     /* For whoever holds the record: a list of its own (notifier, dead letters). */
     struct record *chain;
 };

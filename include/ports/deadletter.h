@@ -15,7 +15,7 @@ struct deadletter_ops {
      * later.
      *
      * Takes one message time-out of the producer at most when the brokers take or refuse nothing,
-     * and the first time a second more.
+     * and a second more the first time and when it has to find out why.
      * What they refuse for its size or timestamp goes again alone, up to four times, one record
      * after the other, each within a message time-out of its own; the first that times out ends
      * that, and the rest are not ok. So when the brokers go away in the middle it takes two message

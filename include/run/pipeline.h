@@ -130,6 +130,7 @@ struct pipeline_slot_stats {
     bool assigned;
     uint64_t consumed, outcomes[PIPELINE_OUTCOMES], late, dropped;
     size_t open, open_bytes; /* late ones that are still out included */
+    size_t letters; /* of the open ones: deferred because their dead letter was not taken */
     int64_t watermark, position;
     int64_t committed;    /* as pipeline_committed() was told; -1: not known */
     int64_t oldest_at_ms; /* when the record that holds the watermark was offered; 0 when none */

@@ -319,6 +319,55 @@ static bool wants_rescue(rd_kafka_resp_err_t err)
            err == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP || err == RD_KAFKA_RESP_ERR_INVALID_RECORD;
 }
 
+/* --- why not ------------------------------------------------------------------------------- */
+
+/*
+ * librdkafka says "timed out" and no more, also when the brokers answer each time that too few
+ * replicas are in sync. Asks them; takes ASK_MS at most.
+ */
+static const char *why_timed_out(const struct kafka_deadletter *d, rd_kafka_t *rk)
+{
+    const struct rd_kafka_metadata *answer;
+    rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, d->config->dead_letter.topic, NULL);
+    const char *why = "the brokers can't be reached";
+    bool leaders = true;
+
+    if (rkt == NULL)
+        return "";
+    if (rd_kafka_metadata(rk, 0, rkt, &answer, ASK_MS) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        for (int i = 0; answer->topic_cnt == 1 && i < answer->topics[0].partition_cnt; i++)
+            leaders = leaders && answer->topics[0].partitions[i].leader >= 0;
+        why = leaders ? "the brokers answer, so they are slow, or fewer replicas are in sync than "
+                        "its min.insync.replicas asks for"
+                      : "a partition of it has no leader";
+        rd_kafka_metadata_destroy(answer);
+    }
+    rd_kafka_topic_destroy(rkt);
+    return why;
+}
+
+static const char *advice(const struct kafka_deadletter *d, rd_kafka_t *rk, rd_kafka_resp_err_t err)
+{
+    switch ((int)err) {
+    case RD_KAFKA_RESP_ERR__MSG_TIMED_OUT:
+        return why_timed_out(d, rk);
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+        return "idemsink init makes it";
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+        return "grant write and describe on it";
+    case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
+        return "grant idempotent write on the cluster, or write on the topic to brokers of 2.8 and "
+               "later";
+    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
+        return "its max.message.bytes is too small even for the headers";
+    case RD_KAFKA_RESP_ERR_INVALID_RECORD:
+        return "a topic with cleanup.policy = compact refuses records without a key";
+    default:
+        return "";
+    }
+}
+
 static void explain(const struct kafka_deadletter *d, rd_kafka_t *rk, rd_kafka_resp_err_t err,
                     struct err *e)
 {
@@ -328,9 +377,13 @@ static void explain(const struct kafka_deadletter *d, rd_kafka_t *rk, rd_kafka_r
 
     if (behind != RD_KAFKA_RESP_ERR_NO_ERROR)
         err = behind;
-    err_set(e, kafka_error_kind(err), err, "dead-letter topic %s: %s", d->config->dead_letter.topic,
-            text[0] != '\0' ? text : rd_kafka_err2str(err));
+    const char *more = advice(d, rk, err);
+    err_set(e, kafka_error_kind(err), err, "dead-letter topic %s: %s%s%s",
+            d->config->dead_letter.topic, text[0] != '\0' ? text : rd_kafka_err2str(err),
+            *more != '\0' ? ": " : "", more);
 }
+
+/* --- all of it ----------------------------------------------------------------------------- */
 
 static bool deadletter_send(void *self, struct record *const *records, size_t n, bool *ok,
                             struct err *e)

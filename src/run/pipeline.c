@@ -12,6 +12,7 @@ struct slot {
     bool draining; /* from pipeline_drain() until revoke or assign */
     bool refused;  /* pipeline_wants() said no for want of room, and nobody was woken since */
     size_t open, open_bytes;
+    size_t letters; /* open, and waiting for the dead-letter topic */
     size_t live;    /* open and of the epoch in force: what a drain waits for */
     uint32_t route; /* of its records; once there was one */
     int64_t committed;
@@ -251,6 +252,7 @@ static void close_locked(struct pipeline *p, const struct record *r, bool curren
 
     s->open--;
     s->open_bytes -= r->bytes;
+    s->letters -= r->letter_waits;
     p->open--;
     p->open_bytes -= r->bytes;
     if (current && --s->live == 0 && s->draining)
@@ -501,6 +503,10 @@ void pipeline_defer(struct pipeline *p, struct record *const *r, size_t n, int64
         bool current = tracker_current(p->tracker, r[i]);
 
         r[i]->attempts++;
+        if (r[i]->rejected.reason != REASON_NONE && !r[i]->letter_waits) {
+            r[i]->letter_waits = true;
+            s->letters++;
+        }
         if (current && !s->draining) {
             sched_defer(p->sched, r[i], due_ms);
             continue;
@@ -562,6 +568,7 @@ void pipeline_stats(struct pipeline *p, struct pipeline_stats *stats,
             .dropped = s->dropped,
             .open = s->open,
             .open_bytes = s->open_bytes,
+            .letters = s->letters,
             .watermark = tracker_watermark(p->tracker, i),
             .committed = s->committed,
             .position = tracker_position(p->tracker, i),

@@ -28,9 +28,9 @@ static void make_route(struct run_metrics *m, struct route_metrics *r, const cha
     r->batch_seconds = metrics_histogram(m->registry, "idemsink_batch_seconds",
                                          "From the start of a bulk write to its judgement.",
                                          labels.data, batch_seconds, N_SECONDS);
-    r->conflicts = metrics_counter(m->registry, "idemsink_conflicts_total",
-                                   "Records whose dedup key is there with another payload.",
-                                   labels.data);
+    r->conflicts =
+        metrics_counter(m->registry, "idemsink_conflicts_total",
+                        "Records whose dedup key is there with another payload.", labels.data);
     for (size_t i = 0; i < PIPELINE_OUTCOMES; i++) {
         struct buf both = {0};
 
@@ -74,6 +74,9 @@ static const struct slot_family slot_families[] = {
     {"idemsink_oldest_pending_age_seconds", "gauge",
      "For how long the record that holds the committable offset has been here; 0 when none is "
      "open."},
+    {"idemsink_dead_letters_waiting", "gauge",
+     "Records whose dead letter was not acknowledged yet: their partition is not committed past "
+     "them."},
 };
 enum slot_family_name {
     F_CONSUMED,
@@ -84,6 +87,7 @@ enum slot_family_name {
     F_LAG,
     F_OPEN,
     F_OLDEST,
+    F_LETTERS,
     F_COUNT
 };
 
@@ -143,6 +147,9 @@ static void slot_line(struct buf *out, enum slot_family_name family, const char 
         metrics_line(out, name, labels,
                      s->oldest_at_ms > 0 ? (double)(clock_mono_ms() - s->oldest_at_ms) / 1000.0
                                          : 0);
+        break;
+    case F_LETTERS:
+        metrics_line(out, name, labels, (double)s->letters);
         break;
     case F_COUNT:
         break;

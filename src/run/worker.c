@@ -18,7 +18,10 @@
 #include "base/mem.h"
 #include "core/retry.h"
 
-enum { DEAD_LETTER_HOLD_MS = 30000 }; /* longer than any send() lasts */
+enum {
+    DEAD_LETTER_HOLD_MS = 30000, /* longer than any send() lasts */
+    SAY_AGAIN_MS = 60000
+};
 
 struct worker {
     struct worker_shared *shared;
@@ -337,9 +340,10 @@ static int64_t wait_ms_after(const struct worker *w, uint32_t attempts)
     return retry_wait_ms(&policy, attempts, random);
 }
 
+static struct log_limit dead_letters_limit;
+
 static void dead_letters_failed(struct worker *w, const struct err *e)
 {
-    static struct log_limit limit;
     size_t first = 0;
 
     while (first + 1 < w->n_dead && w->sent[first])
@@ -347,12 +351,21 @@ static void dead_letters_failed(struct worker *w, const struct err *e)
     const struct record *r = w->dead[first];
     atomic_store(&w->shared->dead_letters_at_ms,
                  clock_mono_ms() + wait_ms_after(w, r->attempts + 1));
-    if (log_limit_pass(&limit, 5000, NULL))
+    if (log_limit_pass(&dead_letters_limit, SAY_AGAIN_MS, NULL))
         log_error("dead letter not acknowledged, will be sent again; its partition is not "
-                  "committed past it; is the topic there? idemsink init makes it",
+                  "committed past it",
                   LOG_TEXT("dead_letter_topic", w->shared->config->dead_letter.topic),
                   LOG_TEXT("error", e->text), LOG_TEXT("topic", r->topic),
                   LOG_INT("partition", r->partition), LOG_INT("offset", r->offset));
+}
+
+static void dead_letters_taken(struct worker *w)
+{
+    if (atomic_exchange(&w->shared->dead_letters_at_ms, 0) == 0)
+        return;
+    atomic_store(&dead_letters_limit.next_at_ms, 0); /* the next trouble is news */
+    log_info("dead letters are acknowledged again",
+             LOG_TEXT("dead_letter_topic", w->shared->config->dead_letter.topic));
 }
 
 /* Whether to try the dead-letter topic now. After a failure one worker at a time does. */
@@ -386,7 +399,7 @@ static void batch_dead_letters(struct worker *w)
     if (dead_letters_turn(w)) {
         if (w->shared->deadletter.ops->send(w->shared->deadletter.self, w->dead, w->n_dead, w->sent,
                                             &e))
-            atomic_store(&w->shared->dead_letters_at_ms, 0);
+            dead_letters_taken(w);
         else
             dead_letters_failed(w, &e);
     }

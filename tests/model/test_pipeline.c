@@ -215,6 +215,37 @@ static void deferred_records_come_back_when_due(void **state)
     pipeline_free(p);
 }
 
+/* Each is counted from its first failure until it is out, whichever way it leaves. */
+static void records_that_wait_for_the_dead_letter_topic_are_counted(void **state)
+{
+    struct pipeline *p = pipeline_with(100, 1);
+    struct record *out[CAP], *by_offset[3];
+    static const char *const keys[] = {"a", "b", "c"};
+
+    (void)state;
+    pipeline_assign(p, 0, 0);
+    for (int i = 0; i < 3; i++)
+        offer(p, 0, keys[i], i);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(take(p, out), 3);
+        for (int i = 0; i < 3; i++)
+            by_offset[out[i]->offset] = out[i];
+        assert_int_equal(slot_stats(p, 0).letters, round == 0 ? 0 : 2);
+        for (int i = 0; i < 2; i++)
+            record_reject(by_offset[i], REASON_TOO_DEEP, 0, "too deep");
+        if (round < 2)
+            pipeline_defer(p, out, 3, 0);
+    }
+    finish_and_settle(p, &by_offset[0], 1);
+    assert_int_equal(slot_stats(p, 0).letters, 1);
+    finish_and_settle(p, &by_offset[2], 1);
+    assert_int_equal(pipeline_revoke(p, 0), 1);
+    assert_int_equal(slot_stats(p, 0).letters, 1);
+    pipeline_defer(p, &by_offset[1], 1, 0); /* late: dropped */
+    assert_int_equal(slot_stats(p, 0).letters, 0);
+    pipeline_free(p);
+}
+
 static void a_drain_drops_and_waits_for_the_unsettled(void **state)
 {
     struct pipeline *p = pipeline_with(100, 1);
@@ -713,6 +744,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_not_above_or_not_ours),
         cmocka_unit_test(late_records_change_nothing),
         cmocka_unit_test(deferred_records_come_back_when_due),
+        cmocka_unit_test(records_that_wait_for_the_dead_letter_topic_are_counted),
         cmocka_unit_test(a_drain_drops_and_waits_for_the_unsettled),
         cmocka_unit_test(what_a_drain_drops_is_not_committed),
         cmocka_unit_test(a_revoke_alone_drops_what_is_queued),

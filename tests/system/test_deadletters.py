@@ -7,7 +7,8 @@ import uuid
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AlterConfigOpType, ConfigEntry,
+                                   ConfigResource, ResourcePatternType, ResourceType)
 from harness import Setup, wait_until
 
 NOW_MS = int(time.time() * 1000)
@@ -228,6 +229,20 @@ def accepting(stack, setup):
     change(stack, setup.dead_letter_topic, "max.message.bytes", "1000000")
 
 
+def forbidding(stack, setup):
+    deny = AclBinding(ResourceType.TOPIC, setup.dead_letter_topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", AclOperation.WRITE,
+                      AclPermissionType.DENY)
+    for future in stack.admin.create_acls([deny]).values():
+        future.result(30)
+
+
+def allowing(stack, setup):
+    everything = AclBindingFilter(ResourceType.TOPIC, setup.dead_letter_topic, ResourcePatternType.LITERAL, None, None, AclOperation.ANY,
+                                  AclPermissionType.ANY)
+    for future in stack.admin.delete_acls([everything]).values():
+        future.result(30)
+
+
 def change(stack, topic, name, value):
     resource = ConfigResource(ResourceType.TOPIC, topic,
                               incremental_configs=[ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)])
@@ -241,8 +256,11 @@ def delete(stack, topic):
     wait_until(lambda: topic not in stack.admin.list_topics(timeout=10).topics, 20, "the topic gone")
 
 
-@pytest.mark.parametrize("breaking,repairing", [(missing, make_topic), (refusing, accepting)], ids=["missing", "refusing"])
-def test_topic_that_takes_nothing_holds_only_its_own(stack, make, breaking, repairing):
+@pytest.mark.parametrize("breaking,repairing,why", [
+    (missing, make_topic, "idemsink init"), (refusing, accepting, "max.message.bytes"),
+    (forbidding, allowing, "grant write"),
+], ids=["missing", "refusing", "forbidding"])
+def test_topic_that_takes_nothing_holds_only_its_own(stack, make, breaking, repairing, why):
     """Partition 0 has a bad record in lane "bad", partition 1 has none."""
     topic = stack.topic(2)
     setup = make(topic)
@@ -262,11 +280,15 @@ def test_topic_that_takes_nothing_holds_only_its_own(stack, make, breaking, repa
     assert stack.committed(setup.group, topic).get(0, 0) <= 1
     assert worker.metric("idemsink_dead_letters_total") == 0
     assert worker.metric("idemsink_oldest_pending_age_seconds", topic=topic, partition=0) > 0
-    said = worker.wait_saw("dead letter not acknowledged")[0]
-    assert said["dead_letter_topic"] == setup.dead_letter_topic and said["error"]
+    waiting = {p: worker.metric("idemsink_dead_letters_waiting", topic=topic, partition=p) for p in (0, 1)}
+    assert waiting[0] in (1, 2) and waiting[1] == 0  # one after another when both are of one lane
+    said = worker.wait_saw("dead letter not acknowledged")
+    assert len(said) == 1 and said[0]["dead_letter_topic"] == setup.dead_letter_topic and why in said[0]["error"], said
     repairing(stack, setup)
     setup.wait_settled(40)
     worker.wait_ready()
+    assert worker.metric("idemsink_dead_letters_waiting") == 0
+    assert len(worker.wait_saw("dead letters are acknowledged again")) == 1 and len(worker.saw("dead letter not acknowledged")) == 1
     assert worker.terminate() == 0
     assert {d["n"] for d in setup.collection.find()} == set(range(6))
     assert set(dead_by_offset(stack, setup)) == {(topic, 0, 1), (topic, 0, 4)}
