@@ -40,8 +40,7 @@ class Stack:
     def __init__(self, directory, *options):
         self.directory = str(directory)
         self._run("up", *options)
-        output = self._run("env")
-        self.env = dict(re.findall(r"^(?:export )?(\w+)='?([^'\n]*)'?$", output, re.M))
+        self._read_env()
         self.brokers = self.env["KAFKA_BROKERS"]
         self.mongo_uri = self.env["MONGO_URI"]
         self.redis_uri = self.env["REDIS_URI"]
@@ -59,8 +58,12 @@ class Stack:
     def stop(self, part):
         self._run("stop", part)
 
+    def _read_env(self):
+        self.env = dict(re.findall(r"^(?:export )?(\w+)='?([^'\n]*)'?$", self._run("env"), re.M))
+
     def start(self, part):
         self._run("start", part)
+        self._read_env()  # it has another pid
 
     def kill(self, part):
         self._run("kill", part)
