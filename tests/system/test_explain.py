@@ -99,10 +99,14 @@ def test_exact_place_of_the_fault(explain, payload, place):
 
 
 def test_json_for_machines(explain):
-    rules = [{"mode": "unlink", "keys": ["order:{id}", "none:{missing}"]}, {"mode": "pubsub", "channel": "c", "payload": '{"id": {id}}'}]
+    rules = [{"mode": "unlink", "keys": ["order:{id}", "none:{missing}"]}, {"mode": "pubsub", "channel": "c", "payload": '{"id": {id}}'},
+             {"mode": "version", "keys": ["g:{id}"]}, {"mode": "version", "keys": ["h"], "expire": "1m"},
+             {"mode": "stream", "stream": "s:{id}", "payload": '{"id": {id}}', "maxlen": 5}]
     status, shown, _ = explain(route_of(invalidate=rules), b'{"id": 7, "x": 1.0}', "--json", "--key", "k\"", redis={"uri": "redis://127.0.0.1:1/0"})
     assert status == 0 and shown["dedup_key"] == {"id": 7} and shown["lane"] == 'the Kafka key: "k\\""'
     assert shown["invalidation"] == [{"command": "UNLINK", "key": "order:7"}, {"command": "PUBLISH", "channel": "c", "message": '{"id": 7}'},
+                                     {"command": "INCR", "key": "g:7"}, {"command": "INCR", "key": "h", "expire_ms": 60000},
+                                     {"command": "XADD", "stream": "s:7", "maxlen": 5, "message": '{"id": 7}'},
                                      {"command": None, "left_out": 1}]
     assert shown["command"] == {"update": "orders", "updates": [{"q": {"id": 7}, "u": {"$setOnInsert": {"id": 7, "x": 1.0}}, "upsert": True,
                                                                  "multi": False}],
@@ -159,13 +163,15 @@ def test_lanes(explain, order_by, payload, text):
 def test_invalidations_are_shown(explain):
     rules = [{"mode": "unlink", "keys": ["order:{id}", "none:{missing}"]},
              {"mode": "pubsub", "channel": "ch:{@key}", "payload": '{"id": {id}, "t": {@topic}}'},
-             {"mode": "monsqlize", "flavor": 3, "keys": ["k:{name}"]}]
+             {"mode": "monsqlize", "flavor": 3, "keys": ["k:{name}"]},
+             {"mode": "version", "keys": ["g:{id}"], "expire": "1m"}, {"mode": "stream", "stream": "s", "payload": '[{id}]'}]
     status, lines, _ = explain(route_of(invalidate=rules), b'{"id": 7, "name": "a*b"}', "--key", "k",
                                redis={"uri": "redis://:secret@127.0.0.1:1/0", "instance_id": "me"})
     assert status == 0
     shown = lines["invalidation"]
     assert shown[:2] == ["UNLINK order:7", 'PUBLISH ch:k {"id": 7, "t": "orders"}']
-    assert shown[2].startswith("2 left out")
+    assert shown[2:4] == ["INCR g:7, which expires after 60000 ms", "XADD s MAXLEN ~ 10000 * payload [7]"]
+    assert shown[4].startswith("2 left out")
     status, lines, _ = explain(route_of(invalidate=rules), b'{"id": 7, "name": "plain", "missing": 1}', "--key", "k",
                                redis={"uri": "redis://:secret@127.0.0.1:1/0", "instance_id": "me"})
     assert re.fullmatch(r'PUBLISH monsqlize:cache:invalidate {"type":"invalidateKey","key":"k:plain","instanceId":"me","timestamp":\d+}',

@@ -229,6 +229,152 @@ def test_instance_id(stack, make, channel, monkeypatch, given, wanted):
         assert len(set(shown)) == 2 and all(name.startswith("instance-") for name in shown)
 
 
+# --- generations and streams ---
+
+
+def entries(client, stream):
+    """What is in the stream's field, in its order."""
+    found = client.xrange(stream)
+    assert all(set(fields) == {b"payload"} for _, fields in found)
+    return [json.loads(fields[b"payload"]) for _, fields in found]
+
+
+def stream_of(channel, payload='{"id": {eventId}}', **more):
+    return {"mode": "stream", "stream": channel + "s", "payload": payload, **AT_ONCE, **more}
+
+
+def test_generations_change_before_the_message_and_the_stream_keeps_all(stack, make, listen, channel):
+    """For every event: document, generation and removed key are there when the message comes; the stream has everything."""
+    topic = stack.topic(2)
+    setup = with_rules(make(topic), stream_of(channel, '{"id": {eventId}, "of": "{@collection}", "at": @TIMESTAMP@}'), pubsub(channel + "m"),
+                       {"mode": "version", "keys": [channel + "g:{eventId}"], **AT_ONCE},
+                       {"mode": "version", "keys": [channel + "all", channel + "x:{eventId}"], "expire": "1h", **AT_ONCE},
+                       {"mode": "unlink", "keys": [channel + "{eventId}"], **AT_ONCE})
+    client = redis.Redis.from_url(stack.redis_uri)
+    for i in range(200):
+        client.set(f"{channel}e{i}", "old")
+
+    def probe(body):
+        if '"id"' not in body:
+            return None
+        name = json.loads(body)["id"]
+        return setup.collection.count_documents({"eventId": name}), int(client.get(f"{channel}g:{name}")), client.exists(channel + name)
+
+    listener = listen(stack.redis_uri, channel + "*", probe=probe)
+    before = time.time()
+    stack.produce(topic, [(event(i), f"k{i}") for i in range(200)])
+    setup.run_until_end()
+    listener.fence()
+    assert sorted(b["id"] for b in listener.bodies()) == sorted(f"e{i}" for i in range(200))
+    assert {m[2] for m in listener.messages} == {(1, 1, 0)}
+    got = entries(client, channel + "s")
+    assert sorted(b["id"] for b in got) == sorted(f"e{i}" for i in range(200))
+    assert {b["of"] for b in got} == {setup.collection.name} and all(before * 1000 - 1 <= b["at"] <= time.time() * 1000 for b in got)
+    start = int(client.get(channel + "all"))  # microseconds: no number of it has been before
+    assert before * 1e6 <= start <= time.time() * 1e6 and 3_500_000 < client.pttl(channel + "all") <= 3_600_000
+    assert client.pttl(channel + "g:e0") == -1
+
+
+def test_a_reader_with_generations_never_serves_what_was_before_the_write(stack, make, channel):
+    """The protocol of docs/caches.md; a slow reader stores what it read before the write, and nobody finds it."""
+    topic = stack.topic(1)
+    setup = with_rules(make(topic), {"mode": "version", "keys": [channel + "gen:{customer}"], "delivery": "before_commit", **AT_ONCE})
+    setup.sections["worker"]["commit_interval"] = "50ms"
+    client = redis.Redis.from_url(stack.redis_uri)
+
+    def generation(customer):
+        return (client.get(f"{channel}gen:{customer}") or b"0").decode()
+
+    def fill(customer, number):
+        value = sorted(d["eventId"] for d in setup.collection.find({"customer": customer}))
+        return lambda: client.set(f"{channel}orders:{customer}:{number}", json.dumps(value), ex=60)
+
+    def read(customer):
+        number = generation(customer)
+        if not client.exists(f"{channel}orders:{customer}:{number}"):
+            fill(customer, number)()
+        return json.loads(client.get(f"{channel}orders:{customer}:{number}"))
+
+    worker = setup.start()
+    worker.wait_ready()
+    for i in range(4):
+        slow = fill("c", generation("c"))
+        assert read("c") == [f"e{n}" for n in range(i)] == read("c")
+        stack.produce(topic, [event(i, customer="c")])
+        setup.wait_settled()  # before_commit: the generation is new
+        slow()
+        assert read("c") == [f"e{n}" for n in range(i + 1)]
+    assert read("other") == [] and generation("other") == "0" and generation("c") == "4"
+    assert worker.terminate() == 0
+
+
+def test_a_receiver_that_was_away_misses_nothing(fragile_stack, make_fragile, channel):
+    """A consumer group of a stream; the process dies while Redis is frozen; the next one tells what it finds stored."""
+    stack = fragile_stack
+    topic = stack.topic(2)
+    setup = with_rules(make_fragile(topic), stream_of(channel, delivery="before_commit", maxlen=1000),
+                       {"mode": "version", "keys": [channel + "g:{eventId}"], "delivery": "before_commit", **AT_ONCE})
+    client = redis.Redis.from_url(stack.redis_uri)
+    client.xgroup_create(channel + "s", "readers", id="0", mkstream=True)
+    worker = setup.start()
+    worker.wait_ready()
+    stack.produce(topic, [(event(i), f"k{i}") for i in range(20)])
+    setup.wait_settled()
+    stack.pause("redis")
+    try:
+        stack.produce(topic, [(event(i), f"k{i}") for i in range(20, 60)])
+        wait_until(lambda: setup.collection.count_documents({}) == 60, 20, "the documents")
+        worker.kill()
+    finally:
+        stack.resume("redis")
+    assert sum(stack.committed(setup.group, topic).values()) == 20
+    assert setup.run_until_end().books()["duplicate"] == 40
+    heard = set()
+    while batch := client.xreadgroup("readers", "me", {channel + "s": ">"}, count=25):
+        for number, fields in batch[0][1]:
+            heard.add(json.loads(fields[b"payload"])["id"])
+            client.xack(channel + "s", "readers", number)
+    assert heard == {f"e{i}" for i in range(60)}
+    assert all(int(client.get(f"{channel}g:e{i}")) >= 1 for i in range(60))
+
+
+def test_a_burst_changes_a_generation_few_times(stack, make, channel):
+    topic = stack.topic(2)
+    setup = with_rules(make(topic), {"mode": "version", "keys": [channel + "all"], "coalesce": "300ms", "repeat_after": "500ms"},
+                       stream_of(channel, '{"all": "changed"}', coalesce="300ms"))
+    setup.sections["worker"]["batch"] = 20
+    client = redis.Redis.from_url(stack.redis_uri)
+    worker = setup.start()
+    worker.wait_ready()
+    stack.produce(topic, [(event(i), f"k{i}") for i in range(1000)])
+    setup.wait_settled()
+    wait_until(lambda: worker.metric("idemsink_invalidations_total", mode="version", result="repeated") == 1, 10, "the repetition")
+    sent = {mode: worker.metric("idemsink_invalidations_total", mode=mode, result="sent") for mode in ("version", "stream")}
+    assert worker.terminate() == 0
+    assert 2 <= sent["version"] <= 20 and int(client.get(channel + "all")) == sent["version"] + 1
+    assert 2 <= sent["stream"] <= 20 and entries(client, channel + "s") == [{"all": "changed"}] * int(sent["stream"])
+
+
+def test_a_name_that_something_else_has(stack, make, channel):
+    """One error for the operator, without the name; the others go on; put right, it is made good."""
+    topic = stack.topic(1)
+    setup = with_rules(make(topic), {"mode": "version", "keys": [channel + "g:{eventId}"], **AT_ONCE}, stream_of(channel))
+    client = redis.Redis.from_url(stack.redis_uri)
+    client.hset(channel + "g:e1", "a", "b")
+    worker = setup.start()
+    worker.wait_ready()
+    stack.produce(topic, [event(i) for i in range(3)])
+    setup.wait_settled()
+    wait_until(lambda: worker.metric("idemsink_invalidations_total", mode="version", result="failed") >= 3, 20, "attempts")
+    assert worker.metric("idemsink_redis_up") == 1 and worker.metric("idemsink_invalidations_total", mode="stream", result="sent") == 3
+    assert client.get(channel + "g:e0") == client.get(channel + "g:e2") == b"1"
+    assert worker.log_tail(100).count("redis refuses invalidations") == 1 and "INCR refused with WRONGTYPE" in worker.log_tail(100)
+    assert channel not in worker.log_tail(100)
+    client.delete(channel + "g:e1")
+    wait_until(lambda: client.get(channel + "g:e1") == b"1", 20, "the generation")
+    assert worker.terminate() == 0
+
+
 # --- how many ---
 
 
