@@ -47,6 +47,23 @@ void fake_sink_free(struct fake_sink *s)
     mem_free(s);
 }
 
+/* Planned: what stands before index and is there already counts as applied. */
+static void pass_present_locked(struct fake_sink *s, uint32_t partition, uint32_t index)
+{
+    const struct fake_entry *entries = s->o.log->partitions[partition].entries;
+    unsigned char *flags = s->parts[partition].flags;
+    uint32_t at = entries[index].before;
+
+    while (at != FAKE_NONE && (flags[at] & APPLIED) == 0 && !entries[at].bad &&
+           (flags[entries[at].first] & STORED) != 0) {
+        flags[at] |= APPLIED;
+        at = entries[at].before;
+    }
+    CHECK(at == FAKE_NONE || (flags[at] & APPLIED) != 0,
+          "partition %u: offset %" PRId64 " is reached before offset %" PRId64 " of its lane",
+          partition, entries[index].offset, entries[at].offset);
+}
+
 /* Returns whether it was new. */
 static bool apply_locked(struct fake_sink *s, uint32_t partition, uint32_t index)
 {
@@ -54,6 +71,8 @@ static bool apply_locked(struct fake_sink *s, uint32_t partition, uint32_t index
     const struct fake_entry *e = &entries[index];
     unsigned char *flags = s->parts[partition].flags;
 
+    if (s->o.planned)
+        pass_present_locked(s, partition, index);
     CHECK(e->before == FAKE_NONE || (flags[e->before] & APPLIED) != 0,
           "partition %u: offset %" PRId64 " is applied before offset %" PRId64 " of its lane",
           partition, e->offset, entries[e->before].offset);
@@ -159,6 +178,47 @@ void fake_sink_write(struct fake_sink *s, struct dice *dice, int worker,
     write_locked(s, dice, records, n, fates);
     leave_locked(s, records, n);
     (void)pthread_mutex_unlock(&s->lock);
+}
+
+void fake_sink_enter(struct fake_sink *s, int worker, struct record *const *records, size_t n)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    enter_locked(s, worker, records, n);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+void fake_sink_leave(struct fake_sink *s, struct record *const *records, size_t n)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    leave_locked(s, records, n);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+enum fake_fate fake_sink_execute(struct fake_sink *s, const struct record *r)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    bool is_new = apply_locked(s, (uint32_t)r->partition, fake_log_index(r));
+    (void)pthread_mutex_unlock(&s->lock);
+    if (fake_log_entry(s->o.log, r)->bad)
+        return FAKE_NEVER;
+    return is_new ? FAKE_INSERTED : FAKE_DUPLICATE;
+}
+
+bool fake_sink_has(struct fake_sink *s, const struct record *r)
+{
+    const struct fake_entry *e = fake_log_entry(s->o.log, r);
+
+    (void)pthread_mutex_lock(&s->lock);
+    bool has = (s->parts[r->partition].flags[e->first] & STORED) != 0;
+    (void)pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
+void fake_sink_known(struct fake_sink *s, const struct record *r)
+{
+    CHECK(fake_sink_has(s, r), "partition %d: offset %" PRId64 " is no duplicate", r->partition,
+          r->offset);
+    (void)fake_sink_execute(s, r);
 }
 
 void fake_sink_other(struct fake_sink *s, uint32_t partition, uint32_t index)

@@ -22,6 +22,9 @@ struct fake_sink_options {
     const struct fake_log *log;
     unsigned fail_batch, fail_record; /* permille: for now, outcome unknown */
     unsigned max_delay_us;
+    /* By way of fake_planned.h: what a look-up or a fold settles is never executed, so its lane may
+     * go on as soon as its document is there. */
+    bool planned;
 };
 
 enum fake_fate { FAKE_INSERTED, FAKE_DUPLICATE, FAKE_LATER, FAKE_NEVER };
@@ -33,6 +36,16 @@ void fake_sink_free(struct fake_sink *s);
  * have been applied all the same (the answer was lost). */
 void fake_sink_write(struct fake_sink *s, struct dice *dice, int worker,
                      struct record *const *records, size_t n, enum fake_fate *fates);
+
+/* The same in steps, for a writer that asks in its own way (fake_planned.c). */
+void fake_sink_enter(struct fake_sink *s, int worker, struct record *const *records, size_t n);
+void fake_sink_leave(struct fake_sink *s, struct record *const *records, size_t n);
+/* One operation, as a server executes it: INSERTED, DUPLICATE, or NEVER. */
+enum fake_fate fake_sink_execute(struct fake_sink *s, const struct record *r);
+/* Is a document with r's dedup key there? */
+bool fake_sink_has(struct fake_sink *s, const struct record *r);
+/* r is told to be a duplicate: its lane may go on. */
+void fake_sink_known(struct fake_sink *s, const struct record *r);
 
 /* Another process applies this entry, and is done with it. */
 void fake_sink_other(struct fake_sink *s, uint32_t partition, uint32_t index);

@@ -2,7 +2,9 @@
  * The real pipeline with real threads between a restless consumer group and a database that looks
  * at who writes what (fakes/fake_source.h, fakes/fake_sink.h): transient failures of records and of
  * whole batches, a dead-letter topic that is away now and then, rebalances every few milliseconds
- * with drains of 0 to 3 ms, so that workers and the notifier come back late.
+ * with drains of 0 to 3 ms, so that workers and the notifier come back late. Once with a database
+ * that judges by itself, once with the real plan between (fakes/fake_planned.h), in modes of
+ * writing that the dice choose.
  *
  * IDEMSINK_SEED repeats the random choices (not the threads' timing), IDEMSINK_SOAK_SECONDS sets
  * how long it goes on before it must come to its end.
@@ -21,6 +23,7 @@
 #include "base/mem.h"
 #include "core/retry.h"
 #include "fakes/check.h"
+#include "fakes/fake_planned.h"
 #include "fakes/fake_source.h"
 #include "run/pipeline.h"
 
@@ -67,6 +70,7 @@ struct soak {
 struct thread {
     struct soak *soak;
     struct dice dice;
+    struct fake_planned *planned; /* NULL: straight to the sink */
     int number;
     pthread_t id;
 };
@@ -313,7 +317,10 @@ static void batch_run(struct thread *t, struct batch *b)
     const struct retry_policy policy = {.first_ms = 1, .max_ms = 4};
 
     b->n_later = b->n_done = 0;
-    fake_sink_write(k->sink, &t->dice, t->number, b->records, b->n, b->fates);
+    if (t->planned)
+        fake_planned_write(t->planned, &t->dice, t->number, b->records, b->n, b->fates);
+    else
+        fake_sink_write(k->sink, &t->dice, t->number, b->records, b->n, b->fates);
     for (size_t i = 0; i < b->n; i++)
         route_one(k, &t->dice, b, i);
     pipeline_finish(k->pipeline, b->finished, b->n_done);
@@ -353,9 +360,10 @@ static unsigned soak_seconds(void)
     return seconds < 1 ? 1 : seconds > 3600 ? 3600 : (unsigned)seconds;
 }
 
-static void soak_open(struct soak *k, struct dice *dice, uint32_t entries)
+static void soak_open(struct soak *k, struct dice *dice, uint32_t entries, bool planned)
 {
-    struct fake_sink_options sink = {.fail_batch = 50, .fail_record = 30, .max_delay_us = 1500};
+    struct fake_sink_options sink = {
+        .fail_batch = 50, .fail_record = 30, .max_delay_us = 1500, .planned = planned};
 
     *k = (struct soak){.log = fake_log_new(entries), .dice = dice_split(dice)};
     sink.log = k->log;
@@ -443,18 +451,55 @@ static void check_end(struct soak *k)
           "a thing that should have happened never did");
 }
 
-static void soak(void **state)
+/* A way to write and a check for each route. */
+static struct fake_planned_options planned_options(const struct soak *k, struct dice *dice)
+{
+    static const char *const writes[] = {"upsert", "insert", "auto"};
+    static const char *const checks[] = {"off", "count", "dead_letter"};
+    struct fake_planned_options o = {.sink = k->sink, .log = k->log, .trouble = 20};
+
+    for (size_t i = 0; i < FAKE_ROUTES; i++) {
+        o.write[i] = (enum config_write)dice_below(dice, 3);
+        o.conflict[i] = (enum config_conflict)dice_below(dice, 3);
+        (void)fprintf(stderr, "soak: route %zu: write %s, conflict %s\n", i, writes[o.write[i]],
+                      checks[o.conflict[i]]);
+    }
+    return o;
+}
+
+static void planned_end(struct thread *threads)
+{
+    struct fake_planned_stats sum = {0};
+
+    for (int i = 0; i < WORKERS; i++) {
+        struct fake_planned_stats s = fake_planned_stats(threads[i].planned);
+
+        sum.commands += s.commands;
+        sum.looks += s.looks;
+        sum.conflicts += s.conflicts;
+        fake_planned_free(threads[i].planned);
+    }
+    (void)fprintf(stderr,
+                  "soak: %" PRIu64 " commands, %" PRIu64 " of them reads, %" PRIu64
+                  " conflicts told\n",
+                  sum.commands, sum.looks, sum.conflicts);
+}
+
+static void soak_run(unsigned seconds, bool planned)
 {
     static struct soak k;
     struct dice dice = dice_seed("soak");
     struct thread threads[WORKERS + 1]; /* the last is the notifier */
-    unsigned seconds = soak_seconds();
+    struct fake_planned_options options = {.trouble = 0};
     pthread_t intake;
 
-    (void)state;
-    soak_open(&k, &dice, seconds * ENTRIES_PER_SECOND);
+    soak_open(&k, &dice, seconds * ENTRIES_PER_SECOND, planned);
+    if (planned)
+        options = planned_options(&k, &dice);
     for (int i = 0; i <= WORKERS; i++) {
         threads[i] = (struct thread){.soak = &k, .dice = dice_split(&dice), .number = i};
+        if (planned && i < WORKERS)
+            threads[i].planned = fake_planned_new(&options);
         CHECK(pthread_create(&threads[i].id, NULL, i < WORKERS ? worker_main : notifier_main,
                              &threads[i]) == 0,
               "thread");
@@ -473,12 +518,27 @@ static void soak(void **state)
     (void)pthread_mutex_unlock(&k.lock);
     join_within(threads[WORKERS].id, STUCK_MS, "the notifier");
     check_end(&k);
+    if (planned)
+        planned_end(threads);
     soak_close(&k);
+}
+
+static void soak(void **state)
+{
+    (void)state;
+    soak_run(soak_seconds(), false);
+}
+
+static void soak_with_the_plan(void **state)
+{
+    (void)state;
+    soak_run((soak_seconds() + 1) / 2, true);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(soak)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(soak),
+                                       cmocka_unit_test(soak_with_the_plan)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
