@@ -145,6 +145,50 @@ bool kafka_describe(const struct config *config, int wait_ms, struct kafka_topic
                     struct err *e) MUST_CHECK;
 void kafka_topics_clear(struct kafka_topics *t);
 
+/* --- what is there and what we may do, for check: kafka_check.c ------------------------------ */
+
+/* Does librdkafka take the configuration: names and values of the properties, and what they are
+ * together? Makes the handles of the consumer and of the producer, without brokers. ERR_CONFIG. */
+bool kafka_check_properties(const struct config *config, struct err *e) MUST_CHECK;
+
+struct kafka_asker;
+
+/* NULL: ERR_CONFIG. Each question below waits at most wait_ms. False: ERR_AUTH names the right that
+ * is missing, ERR_TRANSIENT: it could not be found out, ERR_CONFIG: it is not there. */
+struct kafka_asker *kafka_asker_new(const struct config *config, int wait_ms,
+                                    struct err *e) MUST_CHECK;
+void kafka_asker_free(struct kafka_asker *a); /* NULL is fine */
+
+struct kafka_topic_state {
+    int partitions, leaderless; /* partitions without a leader */
+    int replicas, in_sync;      /* of the partition that has fewest */
+};
+bool kafka_ask_topic(struct kafka_asker *a, const char *topic, struct kafka_topic_state *out,
+                     struct err *e) MUST_CHECK;
+
+struct kafka_topic_settings {
+    int64_t max_message_bytes, min_insync, retention_ms; /* -1: not known; retention: or for ever */
+    bool compacted;
+};
+bool kafka_ask_settings(struct kafka_asker *a, const char *topic, struct kafka_topic_settings *out,
+                        struct err *e) MUST_CHECK;
+
+/* May we read it? One fetch behind its end. */
+bool kafka_ask_read(struct kafka_asker *a, const char *topic, struct err *e) MUST_CHECK;
+
+/* May we write it? Sends a message that is one byte larger than its max.message.bytes, which the
+ * broker refuses after it has looked at the right. */
+bool kafka_ask_write(struct kafka_asker *a, const char *topic, int64_t max_message_bytes,
+                     struct err *e) MUST_CHECK;
+
+/* May we be a member of the group and commit? Does neither. */
+struct kafka_group_state {
+    size_t members;
+    char state[24]; /* "Stable"; "" when nobody was in it yet */
+};
+bool kafka_ask_group(struct kafka_asker *a, struct kafka_group_state *out,
+                     struct err *e) MUST_CHECK;
+
 /* Makes the topic, with the brokers' default replication. *made: it was not there. True when it is
  * there afterwards. */
 bool kafka_topic_create_if_missing(const struct config *config, const char *topic, int partitions,

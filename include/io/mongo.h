@@ -39,6 +39,15 @@ bool mongo_ping(struct mongo *m, struct err *e) MUST_CHECK;
 
 /* Appends "MongoDB 6.0.5, replica set rs0, primary h:p"; what can't be asked is left out. */
 void mongo_describe(struct mongo *m, struct buf *out);
+/* Who answers there, for check: mongo_check.c */
+struct mongo_facts {
+    char version[24], set[104], primary[208]; /* set "": no replica set */
+    int wire;                                 /* maxWireVersion: 9 is 4.4, 17 is 6.0 */
+    int members;                              /* with data */
+    bool mongos, has_clock;
+    int64_t clock_ahead_ms, clock_unsure_ms; /* of ours, give or take */
+};
+bool mongo_look(struct mongo *m, struct mongo_facts *out, struct err *e) MUST_CHECK;
 const char *mongo_library_version(void); /* of the libmongoc that is loaded */
 
 /*
@@ -49,9 +58,10 @@ const char *mongo_library_version(void); /* of the libmongoc that is loaded */
 bool mongo_prove_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
 
 /*
- * May the user that we are logged in as insert, update and find there, and createIndex when the
- * route has ensure_index? Asks connectionStatus, whose answer is cluster-wide and needs no right.
- * *found: what was found, for a line of text. ERR_AUTH: what is missing and how to grant it.
+ * May the user that we are logged in as insert, update and find there, listIndexes unless the route
+ * has trust_index, and createIndex when it has ensure_index? Asks connectionStatus, whose answer is
+ * cluster-wide and needs no right. *found: what was found, for a line of text. ERR_AUTH: what is
+ * missing and how to grant it.
  */
 bool mongo_check_rights(struct mongo *m, const struct config_route *route, const char **found,
                         struct err *e) MUST_CHECK;

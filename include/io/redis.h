@@ -26,4 +26,15 @@ void redis_bus_free(struct bus *b); /* without a Redis: nothing happens */
 /* Connects, authenticates, selects and pings, for check and start. */
 bool redis_ping(const struct config *c, struct err *e) MUST_CHECK;
 
+/*
+ * For check: may we do this command with this key or channel? Tried within a transaction that is
+ * thrown away, so that nothing happens. *found: "answers, version 7.0.15". False of redis_ask():
+ * ERR_TRANSIENT: it could not be found out, another kind: no, and why.
+ */
+struct redis_asker;
+struct redis_asker *redis_asker_new(const struct config *c, struct buf *found,
+                                    struct err *e) MUST_CHECK;
+void redis_asker_free(struct redis_asker *a); /* NULL is fine */
+bool redis_ask(struct redis_asker *a, int argc, const char **argv, struct err *e) MUST_CHECK;
+
 #endif

@@ -8,6 +8,18 @@
 
 #include "base/secret.h"
 
+/* Libraries end their texts with a line break, or put several lines into one. */
+static void one_line(char *text)
+{
+    size_t len = strlen(text);
+
+    while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == '\r' || text[len - 1] == ' '))
+        text[--len] = '\0';
+    for (; *text; text++)
+        if (*text == '\n' || *text == '\r')
+            *text = ' ';
+}
+
 bool err_set(struct err *e, enum err_kind kind, int code, const char *fmt, ...)
 {
     char text[2 * ERR_TEXT_MAX]; /* the arguments may point into e->text */
@@ -23,6 +35,7 @@ bool err_set(struct err *e, enum err_kind kind, int code, const char *fmt, ...)
     e->code = code;
     (void)snprintf(e->text, sizeof e->text, "%.*s", ERR_TEXT_MAX - 1,
                    secret_known() ? buf_text(&shown) : text);
+    one_line(e->text);
     buf_clear(&shown);
     return false;
 }

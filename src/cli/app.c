@@ -135,7 +135,7 @@ bool app_prove_indexes(struct app *a, struct err *e)
 
         if ((route->ensure_index && !mongo_make_index(a->mongo, route, e)) ||
             !mongo_prove_index(a->mongo, route, e))
-            return err_wrap(e, route->name);
+            return cli_wrap_route(e, route);
     }
     return true;
 }

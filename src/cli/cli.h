@@ -62,6 +62,9 @@ char *cli_instance_id(const struct config *c);
 struct mapping **cli_mappings(const struct config *c, const char *instance_id, struct err *e);
 void cli_mappings_free(struct mapping **mappings, size_t n);
 
+/* The route's name in front of the text of an error, unless it begins with that. Returns false. */
+bool cli_wrap_route(struct err *e, const struct config_route *route);
+
 enum exit_code cmd_run(const struct args *args);
 enum exit_code cmd_check(const struct args *args);
 enum exit_code cmd_init(const struct args *args);

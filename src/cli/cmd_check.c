@@ -1,136 +1,151 @@
 /*
- * `idemsink check`: the configuration as it is understood; with --connect each requirement is a
- * line with ok, wrong or unknown and what to do. All are asked, the exit code is that of the worst.
+ * `idemsink check`: the configuration as it is understood, by the drivers too; with --connect each
+ * requirement is a line with ok, wrong, warning or can't tell and what to do. All are asked; the
+ * exit code is that of the first that is wrong.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/cli.h"
+#include "cli/check.h"
 #include "io/kafka.h"
 #include "io/mongo.h"
 #include "io/redis.h"
 
-enum { BROKER_WAIT_MS = 10000 };
+/* --- lines --- */
 
-static void line(const char *what, const char *verdict, const char *text)
+static const char *const verdicts[] = {"ok", "wrong", "can't tell", "warning", "none"};
+
+static void json_text(const char *name, const char *text, const char *behind)
 {
-    printf("%-34s %-8s %s\n", what, verdict, text);
+    struct buf b = {0};
+
+    buf_add_json(&b, text, strlen(text));
+    printf("\"%s\":\"%s\"%s", name, buf_text(&b), behind);
+    buf_clear(&b);
 }
 
-/* Says what came out; keeps the exit code of the first thing that is wrong. */
-static bool report(const char *what, bool ok, const struct err *e, const char *fine,
-                   enum exit_code *code)
+/* An error names the collection; so does the line. */
+static const char *without(const char *text, const char *what)
 {
-    line(what, ok ? "ok" : e->kind == ERR_TRANSIENT ? "unknown" : "wrong", ok ? fine : e->text);
-    if (!ok && *code == EXIT_FINE)
-        *code = e->kind == ERR_AUTH || e->kind == ERR_TRANSIENT ? exit_of(e) : EXIT_FOUND;
+    const char *last = strrchr(what, ' ');
+    const char *name = last ? last + 1 : what;
+    size_t n = strlen(name);
+
+    return strncmp(text, name, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2 : text;
+}
+
+void check_line(struct checks *c, const char *what, enum check_verdict verdict, const char *text)
+{
+    text = without(text, what);
+    if (!c->json) {
+        printf("%-34s %-10s %s\n", what, verdicts[verdict], text);
+        c->n++;
+        return;
+    }
+    fputs(c->n++ > 0 ? ",\n{" : "{\"checks\":[\n{", stdout);
+    json_text("what", what, ",");
+    json_text("verdict", verdicts[verdict], ",");
+    json_text("text", text, "}");
+}
+
+void check_printf(struct checks *c, const char *what, enum check_verdict verdict, const char *fmt,
+                  ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    check_line(c, what, verdict, text);
+}
+
+bool check_answer(struct checks *c, const char *what, bool ok, const struct err *e,
+                  const char *fine)
+{
+    if (!ok && c->code == EXIT_FINE)
+        c->code = e->kind == ERR_AUTH || e->kind == ERR_TRANSIENT ? exit_of(e) : EXIT_FOUND;
+    return check_guess(c, what, ok, e, fine);
+}
+
+bool check_guess(struct checks *c, const char *what, bool ok, const struct err *e, const char *fine)
+{
+    check_line(c, what,
+               ok                         ? CHECK_OK
+               : e->kind == ERR_TRANSIENT ? CHECK_UNKNOWN
+                                          : CHECK_WRONG,
+               ok ? fine : e->text);
     return ok;
 }
 
-static void check_kafka(const struct config *c, enum exit_code *code)
+void check_count(struct buf *out, size_t n, const char *what)
 {
-    struct kafka_topics topics = {0};
-    struct err e = {0};
-    struct buf text = {0};
-    bool there = kafka_describe(c, BROKER_WAIT_MS, &topics, &e);
-
-    buf_printf(&text, "%d reached", topics.brokers);
-    if (!report("kafka brokers", there, &e, buf_text(&text), code))
-        goto out;
-    for (size_t i = 0; i < topics.n; i++) {
-        buf_reset(&text);
-        buf_printf(&text, "%d partitions", topics.items[i].partitions);
-        line(topics.items[i].name, "ok", buf_text(&text));
-    }
-    if (topics.missing) {
-        (void)err_set(&e, ERR_CONFIG, 0,
-                      "the topic is not there; make it, or correct route.topics");
-        (void)report(topics.missing, false, &e, "", code);
-    }
-    if (c->dead_letter.topic[0]) {
-        (void)err_set(&e, ERR_CONFIG, 0,
-                      "the dead-letter topic is not there; run: idemsink init -c FILE");
-        buf_reset(&text);
-        buf_printf(&text, "dead-letter topic, %d partitions", topics.dead_letter_partitions);
-        (void)report(c->dead_letter.topic, topics.dead_letter, &e, buf_text(&text), code);
-    } else {
-        line("dead-letter topic", "none",
-             c->dead_letter.on_bad_record == ON_BAD_SKIP
-                 ? "bad records are dropped (on_bad_record = \"skip\")"
-                 : "the first bad record stops the process");
-    }
-    /* The protocol has no question for it that librdkafka 2.0.2 could ask. */
-    line("kafka rights", "unknown",
-         c->dead_letter.topic[0]
-             ? "asked only when they are used: read on topics and group, write on the dead-letter "
-               "topic"
-             : "asked only when they are used: read on topics and group");
-out:
-    kafka_topics_clear(&topics);
-    buf_clear(&text);
+    buf_printf(out, "%zu %s%s", n, what, n == 1 ? "" : "s");
 }
 
-static void check_route(struct mongo *mongo, const struct config_route *route, enum exit_code *code)
+/* --- what the drivers think of it --- */
+
+/* A property that librdkafka doesn't know, a URI that libmongoc can't read: nobody is asked. */
+static bool drivers_agree(const struct config *c, struct err *e)
 {
-    struct buf what = {0};
-    const char *found = "";
-    struct err e = {0};
+    struct bus bus = {0};
+    struct mongo *mongo;
 
-    buf_printf(&what, "rights on %s.%s", route->database, route->collection);
-    bool ok = mongo_check_rights(mongo, route, &found, &e);
-    (void)report(buf_text(&what), ok, &e, found, code);
-    buf_reset(&what);
-    buf_printf(&what, "dedup index of %s.%s", route->database, route->collection);
-    (void)report(buf_text(&what), mongo_prove_index(mongo, route, &e), &e, "proved", code);
-    buf_clear(&what);
-}
-
-static void check_mongo(const struct config *c, enum exit_code *code)
-{
-    struct err e = {0};
-    struct mongo *mongo = mongo_new(c, &e);
-    struct buf text = {0};
-
-    if (report("mongodb", mongo != NULL && mongo_ping(mongo, &e), &e, "a writable primary", code)) {
-        mongo_describe(mongo, &text);
-        line("mongodb server", "ok", buf_text(&text));
-        for (size_t i = 0; i < c->n_routes; i++)
-            check_route(mongo, &c->routes[i], code);
-    }
-    line("write concern",
-         strcmp(c->mongo.write_concern, "majority") == 0 && c->mongo.journal ? "ok" : "weak",
-         strcmp(c->mongo.write_concern, "majority") == 0 && c->mongo.journal
-             ? "majority, journaled"
-             : "an acknowledged event can be lost in a failover");
-    buf_clear(&text);
+    if (!kafka_check_properties(c, e))
+        return false;
+    mongo = mongo_new(c, e);
     mongo_free(mongo);
+    if (mongo == NULL)
+        return false;
+    if (c->redis.uri[0] && !redis_bus_new(c, &bus, e))
+        return false;
+    redis_bus_free(&bus);
+    return true;
+}
+
+static enum exit_code understood(const struct args *args, const struct config *c)
+{
+    struct buf text = {0};
+
+    config_print(c, &text);
+    if (args->json)
+        puts("{\"checks\":[],\"ok\":true}");
+    else
+        fputs(buf_text(&text), stdout);
+    buf_clear(&text);
+    return EXIT_FINE;
+}
+
+static enum exit_code connected(const struct args *args, const struct config *c)
+{
+    struct checks checks = {.config = c, .json = args->json};
+
+    check_line(&checks, "configuration", CHECK_OK, args->config_file);
+    check_kafka(&checks);
+    check_mongo(&checks);
+    check_redis(&checks);
+    if (args->json)
+        printf("],\"ok\":%s}\n", checks.code == EXIT_FINE ? "true" : "false");
+    return checks.code;
 }
 
 enum exit_code cmd_check(const struct args *args)
 {
     struct config *c = cli_config(args);
     struct mapping **mappings;
-    enum exit_code code = EXIT_FINE;
-    struct buf text = {0};
+    enum exit_code code;
     struct err e;
 
     if (c == NULL)
         return EXIT_CONFIGURATION;
     mappings = cli_mappings(c, "check", &e);
-    if (mappings == NULL) {
+    if (mappings == NULL || !drivers_agree(c, &e))
         code = cli_fail(&e);
-    } else if (args->connect) {
-        check_kafka(c, &code);
-        check_mongo(c, &code);
-        if (c->redis.uri[0])
-            (void)report("redis", redis_ping(c, &e), &e, "answers", &code);
-    } else {
-        config_print(c, &text);
-        fputs(buf_text(&text), stdout);
-    }
+    else
+        code = args->connect ? connected(args, c) : understood(args, c);
     cli_mappings_free(mappings, c->n_routes);
-    buf_clear(&text);
     config_free(c);
     return code;
 }

@@ -23,7 +23,7 @@ static bool init_indexes(const struct config *c, struct err *e)
             printf("dedup index of %s.%s: there and right\n", c->routes[i].database,
                    c->routes[i].collection);
         else
-            (void)err_wrap(e, c->routes[i].name);
+            (void)cli_wrap_route(e, &c->routes[i]);
     }
     mongo_free(mongo);
     return ok;

@@ -102,7 +102,7 @@ struct mapping **cli_mappings(const struct config *c, const char *instance_id, s
     for (size_t i = 0; i < c->n_routes; i++) {
         mappings[i] = mapping_new(&c->routes[i], &env, e);
         if (mappings[i] == NULL) {
-            (void)err_wrap(e, c->routes[i].name);
+            (void)cli_wrap_route(e, &c->routes[i]);
             cli_mappings_free(mappings, i);
             return NULL;
         }
@@ -117,4 +117,13 @@ void cli_mappings_free(struct mapping **mappings, size_t n)
     for (size_t i = 0; i < n; i++)
         mapping_free(mappings[i]);
     mem_free(mappings);
+}
+
+bool cli_wrap_route(struct err *e, const struct config_route *route)
+{
+    size_t n = strlen(route->name);
+
+    if (strncmp(e->text, route->name, n) == 0 && strncmp(e->text + n, ": ", 2) == 0)
+        return false;
+    return err_wrap(e, route->name);
 }

@@ -84,7 +84,7 @@ static const struct command commands[] = {
     {"run", "the worker: consume, insert once, commit after the acknowledgement", cmd_run,
      " -c --set --until-end "},
     {"check", "check the configuration, and with --connect everything it needs", cmd_check,
-     " -c --set --connect "},
+     " -c --set --connect --json "},
     {"init", "create what is missing: dedup indexes, dead-letter topic", cmd_init,
      " -c --set --replica-set "},
     {"explain", "show what would happen to a payload from stdin or a record of Kafka, or why not",

@@ -4,9 +4,23 @@
 #include "base/mem.h"
 #include "io/mongo_private.h"
 
-/* createIndex last: only some routes need it. */
-static const char *const needed[] = {"insert", "update", "find", "createIndex"};
-enum { NEEDED = sizeof needed / sizeof *needed };
+enum { INSERT, UPDATE, FIND, LIST_INDEXES, CREATE_INDEX, NEEDED };
+static const char *const needed[NEEDED] = {"insert", "update", "find", "listIndexes",
+                                           "createIndex"};
+
+static bool is_needed(const struct config_route *route, size_t i)
+{
+    return (i != CREATE_INDEX || route->ensure_index) && (i != LIST_INDEXES || !route->trust_index);
+}
+
+static const char *all_needed(const struct config_route *route)
+{
+    static const char *const texts[2][2] = {
+        {"insert, update, find, listIndexes", "insert, update, find, listIndexes, createIndex"},
+        {"insert, update, find", "insert, update, find, createIndex"}};
+
+    return texts[route->trust_index][route->ensure_index];
+}
 
 static bool sub_iter(const bson_t *doc, const char *path, bson_iter_t *out)
 {
@@ -54,11 +68,10 @@ static void add_privilege(const bson_iter_t *privilege, const struct config_rout
 
 static bool judge(const bool have[NEEDED], const struct config_route *route, struct err *e)
 {
-    size_t n = route->ensure_index ? NEEDED : NEEDED - 1;
     struct buf missing = {0};
 
-    for (size_t i = 0; i < n; i++)
-        if (!have[i])
+    for (size_t i = 0; i < NEEDED; i++)
+        if (!have[i] && is_needed(route, i))
             buf_printf(&missing, "%s%s", missing.len > 0 ? ", " : "", needed[i]);
     bool ok = missing.len == 0;
     if (!ok)
@@ -79,7 +92,7 @@ bool mongo_check_rights(struct mongo *m, const struct config_route *route, const
     bson_iter_t users, privileges;
     mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
 
-    *found = route->ensure_index ? "insert, update, find, createIndex" : "insert, update, find";
+    *found = all_needed(route);
     BSON_APPEND_INT32(&command, "connectionStatus", 1);
     BSON_APPEND_BOOL(&command, "showPrivileges", true);
     ok = mongoc_client_command_simple(client, "admin", &command, m->primary, &reply, &be);

@@ -62,9 +62,21 @@ static void test_errors(void **state)
     secret_clear();
 }
 
+static void test_errors_are_one_line(void **state)
+{
+    struct err e;
+
+    (void)state;
+    err_set(&e, ERR_CONFIG, 0, "%s", "first\nsecond\r\nthird \n\n");
+    assert_string_equal(e.text, "first second  third");
+    err_set(&e, ERR_CONFIG, 0, "%s", "\n");
+    assert_string_equal(e.text, "");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hide), cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hide), cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_errors_are_one_line)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
