@@ -19,4 +19,8 @@ char *mem_text_n(const char *s, size_t len);      /* a copy of len bytes and a N
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void mem_free(void *p); /* NULL is fine */
 
+/* Gives back to the system what the allocator keeps of freed memory, for all threads. It costs
+ * about a millisecond for 10 MB of small blocks. Without glibc it does nothing. */
+void mem_trim(void);
+
 #endif

@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __GLIBC__ /* the headers above say */
+#include <malloc.h>
+#endif
+
 static void *checked(void *p)
 {
     if (p == NULL) {
@@ -64,4 +68,11 @@ char *mem_printf(const char *fmt, ...)
 void mem_free(void *p)
 {
     free(p);
+}
+
+void mem_trim(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }

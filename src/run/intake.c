@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "run/large.h"
 
 enum {
     COMMIT_WAIT_MS = 1500, /* for the last commit of a partition at a revoke; at the end at least */
@@ -295,7 +296,9 @@ static void take_in(struct intake *in, struct record *r)
     uint32_t slot = r->slot;
     int64_t offset = r->offset;
 
+    large_begin(r);
     mapping_order(in->o.mappings[r->route], r);
+    large_end(r);
     if (pipeline_offer(in->o.pipeline, r)) {
         if (offset < in->slots[slot].committed)
             committed_follows(in, slot, offset);

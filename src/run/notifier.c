@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "core/coalesce.h"
 #include "core/template.h"
+#include "run/large.h"
 
 enum { SET_MAX = 512, BACKOFF_STEP_MS = 50, BACKOFF_MAX_MS = 2000, LOG_EVERY_MS = 10000 };
 
@@ -488,9 +489,13 @@ void notifier_push(struct notifier *n, const struct mapping *m, uint32_t route,
 
     for (size_t i = 0; i < count; i++) {
         enum pipeline_outcome outcome = settled[i].outcome;
-        if (outcome == PIPELINE_INSERTED || outcome == PIPELINE_DUPLICATE)
-            mapping_invalidations(m, settled[i].record, outcome == PIPELINE_INSERTED, &lists[i],
-                                  &skipped);
+
+        if (outcome != PIPELINE_INSERTED && outcome != PIPELINE_DUPLICATE)
+            continue;
+        large_begin(settled[i].record);
+        mapping_invalidations(m, settled[i].record, outcome == PIPELINE_INSERTED, &lists[i],
+                              &skipped);
+        large_end(settled[i].record);
     }
     lock(n);
     int64_t now_ms = clock_mono_ms();

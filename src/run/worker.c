@@ -17,9 +17,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "core/retry.h"
+#include "run/large.h"
 
 enum {
     DEAD_LETTER_HOLD_MS = 30000, /* longer than any send() lasts */
+    PART_BYTES = 16 * 1024 * 1024,
     SAY_AGAIN_MS = 60000
 };
 
@@ -27,7 +29,8 @@ struct worker {
     struct worker_shared *shared;
     void *session;
     size_t cap;
-    size_t n; /* records of the batch */
+    size_t n;    /* records of the batch */
+    size_t next; /* the first that is not mapped yet */
     struct record **records;
     struct record **dead, **later, **finished;
     size_t n_dead, n_later;
@@ -75,10 +78,26 @@ static void add_done(struct worker *w, struct record *r, enum pipeline_outcome o
     w->n_done++;
 }
 
+static enum mapping_verdict map_one(const struct mapping *mapping, struct record *r,
+                                    struct write_op *op)
+{
+    enum mapping_verdict verdict;
+
+    large_begin(r);
+    verdict = mapping_build(mapping, r, op);
+    large_end(r);
+    return verdict;
+}
+
+/* Until the documents are so large together that they are sent first: [1,1,...] becomes eight times
+ * its text, and the driver makes a copy of it. */
 static void batch_map(struct worker *w, const struct mapping *mapping)
 {
-    for (size_t i = 0; i < w->n; i++) {
-        struct record *r = w->records[i];
+    size_t bytes = 0;
+
+    w->n_ops = 0;
+    for (; w->next < w->n && bytes < PART_BYTES; w->next++) {
+        struct record *r = w->records[w->next];
         struct write_op *op = &w->ops[w->n_ops];
 
         if (r->rejected.reason != REASON_NONE) { /* judged before; its dead letter was not taken */
@@ -86,11 +105,12 @@ static void batch_map(struct worker *w, const struct mapping *mapping)
             continue;
         }
         *op = (struct write_op){0};
-        switch (mapping_build(mapping, r, op)) {
+        switch (map_one(mapping, r, op)) {
         case MAPPING_WRITE:
+            bytes += op->document->len;
             op->lane = r->lane;
             op->alone = r->suspicion.code != 0;
-            w->op_record[w->n_ops++] = i;
+            w->op_record[w->n_ops++] = w->next;
             break;
         case MAPPING_SKIP:
             add_done(w, r, PIPELINE_SKIPPED);
@@ -450,12 +470,16 @@ static void batch_run(struct worker *w)
 {
     uint32_t route = w->records[0]->route;
 
-    w->n_dead = w->n_later = w->n_done = w->n_ops = 0;
-    batch_map(w, w->shared->mappings[route]);
-    batch_write(w, route);
-    for (size_t i = 0; i < w->n_ops; i++)
-        write_op_clear(&w->ops[i]);
-    batch_finish(w, route); /* the good ones don't wait for the dead-letter topic */
+    w->n_dead = w->n_later = w->n_done = w->next = 0;
+    while (w->next < w->n && w->n_later == 0) {
+        batch_map(w, w->shared->mappings[route]);
+        batch_write(w, route);
+        for (size_t i = 0; i < w->n_ops; i++)
+            write_op_clear(&w->ops[i]);
+        batch_finish(w, route); /* the good ones don't wait for the dead-letter topic */
+    }
+    for (; w->next < w->n; w->next++) /* some of their lanes may not go on yet */
+        w->later[w->n_later++] = w->records[w->next];
     batch_dead_letters(w);
     batch_finish(w, route);
     batch_defer(w);

@@ -382,25 +382,6 @@ static void test_bytes(void **state)
     FIXTURE_CHECK(tombstones);
 }
 
-static void test_a_template_can_not_name_what_is_not_there(void **state)
-{
-    static const char *const specs[] = {"unlink k:{value}", "monsqlize 3\nkey k\nkey k:{value}",
-                                        "pubsub c {\"v\":{value}}", "pubsub c{value} {}"};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
-        char *spec = mem_printf("dedup @key\ninto_id\nformat string\n%s", specs[i]);
-        struct config_route *route = fixture_route(spec);
-        struct err e = {0};
-
-        assert_null(mapping_new(route, &fixture_env, &e));
-        assert_int_equal(e.kind, ERR_CONFIG);
-        assert_non_null(strstr(e.text, "has no fields"));
-        fixture_route_free(route);
-        mem_free(spec);
-    }
-}
-
 /* --- drop_nulls --- */
 
 static void test_drop_nulls(void **state)
@@ -436,7 +417,6 @@ int main(void)
         cmocka_unit_test(test_templates),
         cmocka_unit_test(test_string),
         cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_a_template_can_not_name_what_is_not_there),
         cmocka_unit_test(test_drop_nulls),
     };
 
