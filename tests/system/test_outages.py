@@ -201,11 +201,23 @@ def test_mongod_comes_and_goes_under_load(fragile_stack, make_fragile, seed):
     assert_lanes_in_order(insert_order(setup, start, feed.events), lane_by_key)
 
 
-@pytest.fixture
-def replica_stack(tmp_path):
-    services = Stack(tmp_path / "replica", "--mongods", "3")
+@pytest.fixture(scope="module")
+def replica_stack(tmp_path_factory):
+    services = Stack(tmp_path_factory.mktemp("replica"), "--mongods", "3")
+    services.members = {
+        int(uri.rsplit(":", 1)[1]): f"mongo{i + 1}" for i, uri in enumerate(services.mongo_uri[10:].split("/")[0].split(","))
+    }
     yield services
     services.down()
+
+
+def primary_of(stack):
+    return stack.members[wait_until(lambda: stack.mongo.primary, 30, "a primary")[1]]
+
+
+def secondaries_of(stack):
+    wait_until(lambda: len(stack.mongo.secondaries) == 2, 30, "two secondaries")
+    return [stack.members[port] for _, port in stack.mongo.secondaries]
 
 
 def test_the_primary_is_killed(replica_stack, tmp_path, seed):
@@ -213,19 +225,66 @@ def test_the_primary_is_killed(replica_stack, tmp_path, seed):
     feed = Feed(replica_stack, keys=100)
     setup = Setup(replica_stack, tmp_path, feed.topic)
     impatient(setup)
-    parts = {int(uri.rsplit(":", 1)[1]): f"mongo{i + 1}" for i, uri in enumerate(replica_stack.mongo_uri[10:].split("/")[0].split(","))}
     start = now_in_oplog(replica_stack)
     try:
         worker = setup.start().wait_ready()
         before = membership(worker)
         with watching(setup, feed), feeding(feed, pause=0.05, events=40, poison=1):
             committed_everything(setup, feed)
-            primary = parts[replica_stack.mongo.primary[1]]
+            primary = primary_of(replica_stack)
             replica_stack.kill(primary)
             wait_blocked(worker)
             committed_everything(setup, feed)
             replica_stack.start(primary)
         assert membership(worker) == before
+        assert worker.terminate() == 0
+        assert_settled(setup, feed)
+        assert_lanes_in_order(insert_order(setup, start, feed.events), lane_by_key)
+    finally:
+        setup.close()
+
+
+def test_members_step_down_freeze_and_fall_behind(replica_stack, tmp_path, seed):
+    """G7 with three members under load: nothing is dead-lettered, nothing lost, whatever they do."""
+    feed = Feed(replica_stack, keys=100)
+    setup = Setup(replica_stack, tmp_path, feed.topic)
+    impatient(setup)
+    setup.sections["retry"]["max_unknown"] = 1  # as eager as can be
+    start = now_in_oplog(replica_stack)
+    try:
+        worker = setup.start().wait_ready()
+        before = membership(worker)
+        with watching(setup, feed), feeding(feed, pause=0.05, events=40, poison=1):
+            committed_everything(setup, feed)
+            for _ in range(3):  # another one takes over, most often within 50 ms
+                with contextlib.suppress(pymongo.errors.AutoReconnect):
+                    replica_stack.mongo.admin.command("replSetStepDown", 2, secondaryCatchUpPeriodSecs=1)
+                committed_everything(setup, feed)
+            frozen = primary_of(replica_stack)
+            replica_stack.pause(frozen)
+            try:
+                wait_blocked(worker)
+                committed_everything(setup, feed)  # with the others
+            finally:
+                replica_stack.resume(frozen)
+            behind = secondaries_of(replica_stack)  # no majority acknowledges
+            for member in behind:
+                replica_stack.pause(member)
+            try:
+                wait_blocked(worker)
+                retries = worker.metric("idemsink_retries_total")
+                wait_until(lambda: worker.metric("idemsink_retries_total") > retries + 50, 30, "writes sent again")
+            finally:
+                for member in behind:
+                    replica_stack.resume(member)
+            committed_everything(setup, feed)
+            for code in (14031, 424242):  # disk full, and what nobody knows, at whichever is primary
+                primary_of(replica_stack)
+                fail_point(replica_stack, {"times": 5}, errorCode=code)
+                committed_everything(setup, feed)
+        fail_point(replica_stack, "off")
+        assert membership(worker) == before
+        assert worker.metric("idemsink_dead_letters_total", reason="rejected") == 0
         assert worker.terminate() == 0
         assert_settled(setup, feed)
         assert_lanes_in_order(insert_order(setup, start, feed.events), lane_by_key)
@@ -310,7 +369,7 @@ def test_every_error_of_the_server_alone(stack, make):
     feed = Feed(stack, keys=20)
     setup = make(feed.topic)
     impatient(setup)
-    setup.sections["retry"]["max"] = "100ms"
+    setup.sections["retry"].update(max="100ms", max_unknown=3)
     worker = setup.start().wait_ready()
     kinds = (
         ({"errorCode": 11600}, "no_primary"),
@@ -319,6 +378,7 @@ def test_every_error_of_the_server_alone(stack, make):
         ({"errorCode": 13}, "rights"),
         ({"errorCode": 14031}, "config"),
         ({"errorCode": 112}, "conflict"),
+        ({"errorCode": 424242}, "other"),
     )
     with watching(setup, feed):
         for fault, kind in kinds:
