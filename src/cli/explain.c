@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "core/bson_diff.h"
 #include "core/json_place.h"
+#include "core/look.h"
 #include "core/payload.h"
 
 enum { DIFFERENCES_MAX = 20 };
@@ -90,12 +91,15 @@ static void add_command(const struct explain_in *in, const struct write_op *op, 
 
 static void add_write(const struct explain_in *in, const struct write_op *op, struct sheet *out)
 {
+    const char *how = "insert; E11000 is a duplicate when a look-up by the dedup key finds it";
+
+    if (op->kind == WRITE_KIND_UPSERT)
+        how = "updateOne(dedup key, {$setOnInsert: document}, upsert)";
+    else if (in->route->write == WRITE_AUTO)
+        how = "find by the dedup key, and insert unless it is there; E11000 is a duplicate when a "
+              "look-up finds it";
     sheet_add_bson(out, "dedup key", op->filter);
-    sheet_add(out, "write",
-              op->kind == WRITE_KIND_UPSERT
-                  ? "updateOne(dedup key, {$setOnInsert: document}, upsert)"
-                  : "insert; E11000 is a duplicate when a look-up by the dedup key finds it",
-              NULL);
+    sheet_add(out, "write", how, NULL);
     sheet_add_bson(out, "document", op->document);
     add_command(in, op, out);
 }
@@ -187,6 +191,36 @@ static enum exit_code refusal(struct sheet *out, const char *name, const struct 
     return unknown ? exit_of(e) : EXIT_FOUND;
 }
 
+/* The payloads' hashes say more than a comparison: set and source_fields don't count. */
+static bool is_conflict(const struct explain_in *in, const bson_t *document, const bson_t *stored)
+{
+    const struct config_dedup *dedup = &in->route->dedup;
+    uint8_t own[CANONICAL_HASH_BYTES], its[CANONICAL_HASH_BYTES];
+
+    return dedup->conflict != CONFLICT_OFF && look_hash(document, dedup->conflict_field, own) &&
+           look_hash(stored, dedup->conflict_field, its) && memcmp(own, its, sizeof own) != 0;
+}
+
+static bool add_verdict(const struct explain_in *in, const bson_t *document, const bson_t *stored,
+                        struct sheet *out)
+{
+    bool dead = in->route->dedup.conflict == CONFLICT_DEAD_LETTER;
+    bool equal = bson_diff(document, stored, NULL, NULL) == 0;
+
+    if (is_conflict(in, document, stored))
+        sheet_add(out, "stored",
+                  dead ? "there, of another payload: a dead letter (conflict), the first one stays"
+                       : "there, of another payload: a duplicate and a conflict, the first one "
+                         "stays",
+                  NULL);
+    else
+        sheet_add(out, "stored",
+                  equal ? "there and equal: a duplicate"
+                        : "there and different: a duplicate, the first one stays",
+                  NULL);
+    return equal;
+}
+
 static enum exit_code add_stored(const struct explain_in *in, const struct write_op *op,
                                  struct sheet *out)
 {
@@ -198,17 +232,16 @@ static enum exit_code add_stored(const struct explain_in *in, const struct write
         return refusal(out, "stored", &e);
     if (stored == NULL) {
         sheet_add(out, "stored", "not there: it would be inserted", NULL);
-    } else if (bson_diff(op->document, stored, NULL, NULL) == 0) {
-        sheet_add(out, "stored", "there and equal: a duplicate", NULL);
-    } else {
-        sheet_add(out, "stored", "there and different: a duplicate, the first one stays", NULL);
+    } else if (!add_verdict(in, op->document, stored, out)) {
         sheet_add_bson(out, "is there", stored);
         (void)bson_diff(op->document, stored, add_difference, &d);
         if (d.n > DIFFERENCES_MAX)
             sheet_printf(out, "differs", "and %zu more", d.n - DIFFERENCES_MAX);
     }
+    bool dead = stored != NULL && in->route->dedup.conflict == CONFLICT_DEAD_LETTER &&
+                is_conflict(in, op->document, stored);
     bson_destroy(stored);
-    return EXIT_FINE;
+    return dead ? EXIT_FOUND : EXIT_FINE;
 }
 
 static enum exit_code add_connected(const struct explain_in *in, const struct write_op *op,

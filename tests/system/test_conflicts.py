@@ -158,6 +158,28 @@ def test_reads_that_fail(stack, make):
     assert worker.saw("will be sent again")
 
 
+def test_explain_knows(stack, make):
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.routes[0].update(write="auto", source_fields="source",
+                           dedup={"key": ["eventId"], "conflict": "dead_letter", "conflict_field": "h"})
+    stack.produce(topic, [(event(1), "k")])
+    setup.run_until_end()
+
+    def explain(value):
+        done = setup.command("explain", "--topic", topic, "--connect", stdin=value)
+        return done.returncode, done.stdout.decode()
+
+    status, text = explain(b'{"content":"first","eventId":"e1"}')
+    assert status == 0 and "find by the dedup key, and insert" in text and "a dead letter" not in text
+    status, text = explain(b'{"content":"other","eventId":"e1"}')
+    assert status == 1 and "of another payload: a dead letter (conflict)" in text
+    assert "content: another value" in text and "h: another value" in text
+    setup.routes[0]["dedup"]["conflict"] = "count"
+    status, text = explain(b'{"content":"other","eventId":"e1"}')
+    assert status == 0 and "a duplicate and a conflict" in text
+
+
 def test_two_routes_into_one_collection_share_the_check(stack, make):
     topic, other = stack.topic(1), stack.topic(1)
     setup = make([topic, other])
