@@ -640,7 +640,7 @@ def test_password_is_used_and_never_shown(stack, make, listen, channel):
                 listener.wait(1)
             assert worker.terminate() == 0
             check, connect = setup.command("check"), setup.command("check", "--connect")
-            assert connect.returncode == (77 if error in ("WRONGPASS", "password") else 69 if error == "127.0.0.1:1" else 0), connect.stdout
+            assert connect.returncode == {"WRONGPASS": 77, "password": 77, "NOPERM": 1, "127.0.0.1:1": 69, None: 0}[error], connect.stdout
             shown += worker.log_path.read_text() + (check.stdout + check.stderr + connect.stdout + connect.stderr).decode()
     finally:
         client.acl_deluser(user)
