@@ -142,6 +142,7 @@ static void may(struct checks *c, struct redis_asker *asker, const char *command
                  {"INCR", 2, {"INCR", "N"}},
                  {"PEXPIRE", 3, {"PEXPIRE", "N", "1000"}},
                  {"EVAL", 4, {"EVAL", "return 1", "1", "N"}},
+                 {"SET", 4, {"SET", "N", "1", "NX"}},
                  {"XADD", 5, {"XADD", "N", "*", "payload", "idemsink check"}}};
     struct buf what = {0};
     char *name = sample(template);
@@ -178,8 +179,9 @@ static void rule(struct checks *c, struct redis_asker *asker, const struct confi
     case INVALIDATE_VERSION:
         for (size_t k = 0; k < v->keys.n; k++) {
             may(c, asker, v->mode == INVALIDATE_UNLINK ? "UNLINK" : "INCR", v->keys.items[k]);
-            if (v->mode == INVALIDATE_VERSION && v->expire_ms > 0) { /* one script does both */
+            if (v->mode == INVALIDATE_VERSION && v->expire_ms > 0) { /* one script does it all */
                 may(c, asker, "EVAL", v->keys.items[k]);
+                may(c, asker, "SET", v->keys.items[k]);
                 may(c, asker, "PEXPIRE", v->keys.items[k]);
             }
         }

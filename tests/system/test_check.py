@@ -105,7 +105,7 @@ def test_all_is_well(stack, make):
     assert re.fullmatch(r"within \d+ ms of MongoDB's", found["clock"][1])
     assert found[f"dedup index of tests.{name}"][1] == "proved" and "version" in found["redis"][1]
     assert [what for what in found if what.startswith("redis ")] == ["redis PUBLISH ch:{eventId}", "redis UNLINK k:{eventId}", "redis INCR v",
-                                                                    "redis EVAL v", "redis PEXPIRE v", "redis XADD s"]
+                                                                    "redis EVAL v", "redis SET v", "redis PEXPIRE v", "redis XADD s"]
     setup.run_until_end()
     assert check(setup)[1][f"group {setup.group}"][1] == "allowed; 0 members, Empty"
     # Asking left no trace.
