@@ -258,7 +258,7 @@ static void done(struct plan *p, size_t i, struct outcome o)
     item->present = item->present || o.fate == FATE_INSERTED || o.fate == FATE_DUPLICATE;
     mem_free(p->results[i].text);
     p->results[i] = o;
-    p->stored_some = p->stored_some || o.fate == FATE_INSERTED || o.fate == FATE_DUPLICATE;
+    p->stored_some = p->stored_some || o.fate == FATE_INSERTED;
     if (item->lane == NO_LANE || (o.fate != FATE_LATER && o.fate != FATE_UNKNOWN))
         return;
     struct lane_state *lane = &p->lanes[item->lane];
