@@ -421,9 +421,15 @@ bool kafka_ask_write(struct kafka_asker *a, const char *topic, int64_t max_messa
         return false;
     size_t n = (size_t)max_message_bytes + 1;
     char *value = mem_new(n);
-    rd_kafka_resp_err_t err = rd_kafka_producev(
-        rk, RD_KAFKA_V_TOPIC(topic), RD_KAFKA_V_PARTITION(0),
-        RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_VALUE(value, n), RD_KAFKA_V_END);
+    const rd_kafka_vu_t parts[] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = topic},
+        {.vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = 0},
+        {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
+        {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {value, n}},
+    };
+    rd_kafka_error_t *error = rd_kafka_produceva(rk, parts, sizeof parts / sizeof *parts);
+    rd_kafka_resp_err_t err = error ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR_NO_ERROR;
+    rd_kafka_error_destroy(error);
     mem_free(value);
     while (err == RD_KAFKA_RESP_ERR_NO_ERROR && !d.done && d.refusal.kind == ERR_NONE &&
            clock_mono_ms() < until_ms)
