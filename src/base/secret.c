@@ -1,6 +1,7 @@
 #include "base/secret.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 
@@ -45,8 +46,9 @@ static size_t secret_at(const char *text, size_t left)
     for (size_t i = 0; i < n_secrets; i++) {
         size_t len = strlen(secrets[i]);
 
-        if (len <= left ? memcmp(text, secrets[i], len) == 0
-                        : left >= SECRET_LEAST && memcmp(text, secrets[i], left) == 0)
+        /* A library may take it for a host, which it writes in small letters. */
+        if (len <= left ? strncasecmp(text, secrets[i], len) == 0
+                        : left >= SECRET_LEAST && strncasecmp(text, secrets[i], left) == 0)
             return len < left ? len : left;
     }
     return 0;

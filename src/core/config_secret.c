@@ -154,12 +154,13 @@ static void uri_secrets(const char *uri, config_secret_fn *each)
     const char *at = strchr(secret.to, '?');
 
     tell(secret.from, (size_t)(secret.to - secret.from), each);
-    if (*secret.to == '\0' && secret.to > secret.from) { /* the guess above: each part of it */
-        char *rest = mem_text(secret.from);
+    for (const char *part = secret.from; part < secret.to; part++) {
+        size_t n = strcspn(part, "@:/?#"); /* what should have been escaped ends it for a library */
 
-        tell_words(rest, "/?#:", 1, each);
-        mem_free(rest);
-        return;
+        if (n > (size_t)(secret.to - part))
+            n = (size_t)(secret.to - part);
+        tell(part, n, each);
+        part += n;
     }
     while (at && *at) {
         size_t name = 1 + strcspn(at + 1, "=&"), all = 1 + strcspn(at + 1, "&");

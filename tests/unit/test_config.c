@@ -518,13 +518,14 @@ static void secrets_are_told_for_the_net(void **state)
         "\"client.rack\" = \"rack-one\"\n"
         "[mongo]\nuri = "
         "\"mongodb://me:g%65heim@h/?tlsCertificateKeyFilePassword=f1le&appName=app\"\n"
-        "[redis]\nuri = \"redis://:p%40ss@h:6379\"\n" ROUTE DEDUP);
+        "[redis]\nuri = \"redis://:p%40ss:w/rd@h:6379\"\n" ROUTE DEDUP);
 
     (void)state;
     buf_reset(&told);
     config_secrets(c, tell);
     const char *const wanted[] = {"kafka pass\n", "k1nit-secret\n", "g%65heim\n", "geheim\n",
-                                  "f1le\n",       "p%40ss\n",       "p@ss\n"};
+                                  "f1le\n",       "p%40ss\n",       "p@ss\n",     "p%40ss:w/rd\n",
+                                  "p@ss:w/rd\n",  "\nrd\n"};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
         if (strstr(buf_text(&told), wanted[i]) == NULL)
             fail_msg("%s is not among:\n%s", wanted[i], buf_text(&told));

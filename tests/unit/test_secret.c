@@ -35,6 +35,7 @@ static void test_hide(void **state)
     assert_string_equal(hidden("S3CRS3CR"), "******");
     assert_string_equal(hidden("a S3CR-and-more b"), "a *** b");
     assert_string_equal(hidden("a S3C b"), "a S3C b");
+    assert_string_equal(hidden("a s3cr b"), "a *** b");    /* taken for a host */
     assert_string_equal(hidden("a S3CR-and-mo"), "a ***"); /* cut by somebody */
     assert_string_equal(hidden("a S3CR-and-mole"), "a ***-and-mole");
     assert_string_equal(hidden(""), "");
