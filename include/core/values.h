@@ -35,6 +35,9 @@ void values_free(struct values *v); /* NULL is fine */
 /* A new node for the tree, which the caller owns. */
 struct json_t *values_add(struct values *v, const struct value *value);
 
+/* What it takes in memory; 0 for NULL. */
+size_t values_memory(const struct values *v);
+
 /* Forgets all but the first n. */
 void values_cut(struct values *v, size_t n);
 

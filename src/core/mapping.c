@@ -204,7 +204,7 @@ enum { TREE_KEPT_MAX = 64 * 1024 };
 
 static void keep_or_release(const struct mapping *m, struct record *r)
 {
-    size_t bytes = payload_tree_bytes(r->value, TREE_KEPT_MAX);
+    size_t bytes = payload_tree_bytes(r->value, TREE_KEPT_MAX) + values_memory(r->values);
 
     if (m->payload.format == FORMAT_BSON || bytes > TREE_KEPT_MAX) /* BSON has no brackets */
         payload_release(r);

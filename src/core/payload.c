@@ -26,6 +26,8 @@ static bool name_the_framing(struct record *r)
         {"\x04\x22\x4d\x18", "lz4", 4},
         {"\xff\x06\x00\x00sNaPpY", "snappy", 10},
         {"\x82SNAPPY\x00", "snappy (xerial)", 8},
+        {"\x78\x9c", "zlib", 2},
+        {"\x78\xda", "zlib", 2},
     };
 
     for (size_t i = 0; i < sizeof(compressed) / sizeof(compressed[0]); i++) {

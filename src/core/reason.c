@@ -35,8 +35,9 @@ static const struct row rows[REASON_COUNT] = {
                                         "the value begins with a schema registry's magic byte "
                                         "(Avro, Protobuf or JSON Schema serializer). Let the "
                                         "producer send plain JSON, or convert the topic first"},
-    [REASON_COMPRESSED] = {"compressed", "the value was compressed by the application (gzip, zstd, "
-                                         "lz4, snappy). Use the producer's compression.type"},
+    [REASON_COMPRESSED] = {"compressed",
+                           "the value was compressed by the application (gzip, zlib, zstd, "
+                           "lz4, snappy). Use the producer's compression.type"},
     [REASON_DEDUP_MISSING] =
         {"dedup_missing",
          "a part of the dedup key is not in the record. Fix the producer or dedup.key"},

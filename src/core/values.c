@@ -35,6 +35,13 @@ json_t *values_add(struct values *v, const struct value *value)
     return node;
 }
 
+size_t values_memory(const struct values *v)
+{
+    enum { OF_MALLOC = 3 * 16 };
+
+    return v == NULL ? 0 : sizeof(*v) + v->cap * sizeof(*v->items) + v->made.cap + OF_MALLOC;
+}
+
 void values_cut(struct values *v, size_t n)
 {
     v->n = n;

@@ -107,7 +107,7 @@ static void batch_map(struct worker *w, const struct mapping *mapping)
         *op = (struct write_op){0};
         switch (map_one(mapping, r, op)) {
         case MAPPING_WRITE:
-            bytes += op->document->len;
+            bytes += op->document->len + op->filter->len;
             op->lane = r->lane;
             op->alone = r->suspicion.code != 0;
             w->op_record[w->n_ops++] = w->next;

@@ -6,6 +6,8 @@
 #include <jansson.h>
 #include <malloc.h>
 
+#include "core/values.h"
+
 static size_t live; /* bytes, with 8 of malloc's own for each block */
 
 static void *counting_malloc(size_t size)
@@ -23,6 +25,12 @@ static void counting_free(void *p)
     mem_free(p);
 }
 
+/* What lies beside a tree of Extended JSON. */
+static size_t bytes_of(const struct values *v)
+{
+    return v != NULL ? sizeof(*v) + v->cap * sizeof(*v->items) + v->made.cap + 3 * 16 : 0;
+}
+
 /* Sets *kept and returns what the tree takes; fails when the record says less. */
 static size_t check(const struct mapping *m, const char *value, size_t len, bool *kept)
 {
@@ -31,7 +39,7 @@ static size_t check(const struct mapping *m, const char *value, size_t len, bool
 
     mapping_order(m, r);
     assert_int_equal(r->order_space, ORDER_VALUE);
-    held = live - before;
+    held = live - before + bytes_of(r->values);
     *kept = r->json != NULL;
     bytes = r->bytes - bytes - r->order_key.len;
     if (held > bytes)
@@ -112,6 +120,37 @@ static void test_what_waits_is_counted(void **state)
     fixture_route_free(route);
 }
 
+/* Here values are counted by their brackets too, and small integers are values. */
+static void test_extended_json_that_waits(void **state)
+{
+    static const char *const items[] = {"0",
+                                        "{\"$numberInt\":\"1\"}",
+                                        "{\"$oid\":\"507f1f77bcf86cd799439011\"}",
+                                        "{\"$date\":\"2026-01-02T03:04:05Z\"}",
+                                        "{\"$symbol\":\"\"}",
+                                        "{\"$minKey\":1}",
+                                        "{\"$code\":\"\",\"$scope\":{\"a\":1}}",
+                                        "{\"$binary\":{\"base64\":\"\",\"subType\":\"0\"}}",
+                                        "{\"a\":0,\"b\":[1,2,3]}"};
+    struct config_route *route = fixture_route("dedup id\norder id\nformat extjson");
+    struct mapping *m = fixture_mapping(route);
+    struct buf b = {0};
+    bool kept;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
+        for (size_t n = 1; n < 200; n++) {
+            fill(&b, "{\"id\":1,\"a\":[", items[i], "]}", n);
+            (void)check(m, b.data, b.len, &kept);
+            if (n <= 16)
+                assert_true(kept);
+        }
+    }
+    buf_clear(&b);
+    mapping_free(m);
+    fixture_route_free(route);
+}
+
 /* One long text is a small tree by its number of values, and a large one by its bytes. */
 static void test_a_long_text(void **state)
 {
@@ -140,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_waits_is_counted),
+        cmocka_unit_test(test_extended_json_that_waits),
         cmocka_unit_test(test_a_long_text),
     };
 

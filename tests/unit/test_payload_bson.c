@@ -353,6 +353,9 @@ static void test_string(void **state)
          "upsert {\"key\":\"kafka-key\"} {\"value\":\"{\\\"id\\\":1}\",\"key\":\"kafka-key\"}"},
         {"ff", "invalid_utf8: the value is not UTF-8"},
         {"1f8b08", "compressed: the value is compressed with gzip"},
+        {"789c03", "compressed: the value is compressed with zlib"},
+        {"78da03", "compressed: the value is compressed with zlib"},
+        {"785e32", "upsert {\"key\":\"kafka-key\"} {\"value\":\"x^2\",\"key\":\"kafka-key\"}"},
         {"0000000001ff",
          "schema_registry_framing: the value begins with byte 0x00 and a schema id: "
          "a schema registry serializer wrote it"},
