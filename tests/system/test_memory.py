@@ -55,9 +55,9 @@ def until_it_stops_growing(worker):
 CASES = {
     # name: partitions, events in each, bytes of an event, compression, repetitive text, max_bytes in MiB, bound in MiB
     "100 partitions, zstd, events of 1 kB": (100, 1000, 1000, "zstd", False, 8, 40),
-    "100 partitions, zstd, repetitive": (100, 1000, 1000, "zstd", True, 8, 80),
+    "100 partitions, zstd, repetitive": (100, 1000, 1000, "zstd", True, 8, 110),
     "100 partitions, uncompressed, events of 100 B": (100, 2000, 100, "none", False, 8, 16),
-    "10 partitions, events of 5 MB": (10, 3, 5000000, "none", False, 64, 128),
+    "10 partitions, events of 5 MB": (10, 3, 5000000, "none", False, 64, 224),
 }
 
 
