@@ -160,58 +160,85 @@ static bool put_field(struct buf *out, const uint8_t *data, const struct field *
     return true;
 }
 
-struct fields {
-    struct field *items; /* few, or heap */
-    size_t n, cap;
-    struct field *heap;
-    bool sorted;
-};
-
-static void add_field(struct fields *f, bson_iter_t *at)
+static struct field field_at(bson_iter_t *at)
 {
-    if (f->n == f->cap) {
-        struct field *heap = mem_grow(f->heap, 4 * f->cap, sizeof *heap);
-
-        if (f->heap == NULL)
-            memcpy(heap, f->items, f->n * sizeof *heap);
-        f->items = f->heap = heap;
-        f->cap *= 4;
-    }
-
     const char *name = bson_iter_key(at);
     size_t start = bson_iter_offset(at);
 
-    f->items[f->n] = (struct field){.name = name,
-                                    .type = bson_iter_type(at),
-                                    .start = start,
-                                    .value = start + strlen(name) + 2};
-    if (f->n > 0) {
-        f->items[f->n - 1].end = start;
-        f->sorted = f->sorted && strcmp(f->items[f->n - 1].name, name) <= 0;
+    return (struct field){.name = name,
+                          .type = bson_iter_type(at),
+                          .start = start,
+                          .value = start + strlen(name) + 2};
+}
+
+/* How many fields there are, and whether their order is that of their names. False: no BSON. */
+static bool count_fields(const uint8_t *data, size_t len, size_t *n, bool *sorted)
+{
+    const char *before = NULL;
+    bson_iter_t at;
+
+    *n = 0;
+    *sorted = true;
+    if (!bson_iter_init_from_data(&at, data, len))
+        return false;
+    for (; bson_iter_next(&at); ++*n) {
+        const char *name = bson_iter_key(&at);
+
+        *sorted = *sorted && (before == NULL || strcmp(before, name) <= 0);
+        before = name;
     }
-    f->n++;
+    return at.err_off == 0;
+}
+
+/* In the order in which they are: an array may have millions of elements, so nothing is kept. */
+static bool put_as_they_are(struct buf *out, const uint8_t *data, size_t len)
+{
+    struct field last = {.name = NULL}, next;
+    bson_iter_t at;
+
+    if (!bson_iter_init_from_data(&at, data, len))
+        return false;
+    for (; bson_iter_next(&at); last = next) {
+        next = field_at(&at);
+        last.end = next.start;
+        if (last.name != NULL && !put_field(out, data, &last))
+            return false;
+    }
+    last.end = len - 1;
+    return at.err_off == 0 && (last.name == NULL || put_field(out, data, &last));
+}
+
+static bool put_sorted(struct buf *out, const uint8_t *data, size_t len, size_t n)
+{
+    enum { FEW = 16 }; /* on the stack of every level */
+    struct field few[FEW], *fields = n <= FEW ? few : mem_array(n, sizeof *fields);
+    bson_iter_t at;
+    bool ok = bson_iter_init_from_data(&at, data, len);
+
+    for (size_t i = 0; i < n && bson_iter_next(&at); i++) {
+        fields[i] = field_at(&at);
+        if (i > 0)
+            fields[i - 1].end = fields[i].start;
+    }
+    fields[n - 1].end = len - 1;
+    qsort(fields, n, sizeof *fields, by_name);
+    for (size_t i = 0; i < n && ok; i++)
+        ok = put_field(out, data, &fields[i]);
+    if (fields != few)
+        mem_free(fields);
+    return ok;
 }
 
 static bool put_fields(struct buf *out, const uint8_t *data, size_t len, bool array)
 {
-    enum { FEW = 16 }; /* on the stack of every level */
-    struct field few[FEW];
-    struct fields fields = {.items = few, .cap = FEW, .sorted = true};
-    bson_iter_t at;
-    bool ok = bson_iter_init_from_data(&at, data, len);
+    size_t n;
+    bool sorted;
 
-    while (ok && bson_iter_next(&at))
-        add_field(&fields, &at);
-    ok = ok && at.err_off == 0;
-    if (ok && fields.n > 0) {
-        fields.items[fields.n - 1].end = len - 1;
-        if (!array && !fields.sorted)
-            qsort(fields.items, fields.n, sizeof *fields.items, by_name);
-    }
-    for (size_t i = 0; i < fields.n && ok; i++)
-        ok = put_field(out, data, &fields.items[i]);
-    mem_free(fields.heap);
-    return ok;
+    if (array)
+        return put_as_they_are(out, data, len);
+    if (!count_fields(data, len, &n, &sorted))
+        return false;
+    return sorted ? put_as_they_are(out, data, len) : put_sorted(out, data, len, n);
 }
 
 static bool put_document(struct buf *out, const uint8_t *data, size_t len, bool array)
