@@ -146,6 +146,15 @@ struct config {
 };
 
 /*
+ * What the libraries that a value is for say to it; any may be NULL. False: why in words that hold
+ * no secret. property: *known gets all names, "a|b|c", when it has none of this name.
+ */
+struct config_drivers {
+    bool (*property)(const char *name, const char *value, struct buf *why, struct buf *known);
+    bool (*mongo_uri)(const char *uri, struct buf *why);
+    bool (*redis_uri)(const char *uri, struct buf *why);
+};
+/*
  * name is for messages: "name:12:3: worker.threads: 0 is below the minimum 1", or "--set KEY: ..."
  * for what came from there. Tells the first mistake (ERR_CONFIG); never guesses, never ignores an
  * unknown key, never shows a secret. overrides: "key=value" texts of --set, put over the text
@@ -159,45 +168,10 @@ struct config_input {
     const char *const *overrides;
     size_t n_overrides;
     const char *(*env)(const char *name);
+    struct config_drivers drivers;
 };
 struct config *config_parse(const struct config_input *in, struct err *e) MUST_CHECK;
 void config_free(struct config *c); /* NULL is fine */
-
-/*
- * One line per key is the only place where a key exists: parser, default, bounds, `idemsink check`,
- * the commented config/idemsink.toml and docs/configuration.md are all made from it or tested
- * against it.
- */
-enum config_type {
-    CONFIG_BOOL,
-    CONFIG_INT,
-    CONFIG_DURATION, /* "5ms" "8s" "1m" "1h"; stored in ms */
-    CONFIG_BYTES,    /* "64MiB" "1kB" "5B" */
-    CONFIG_STRING,
-    CONFIG_ENUM,
-    CONFIG_LIST, /* of strings */
-    CONFIG_PAIRS /* a table of free names */
-};
-enum {
-    CONFIG_REQUIRED = 1,
-    CONFIG_SECRET = 2,
-    CONFIG_AS_BOOL = 4 /* an enum of two that is kept in a bool */
-};
-/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the order in which a row reads */
-struct config_key {
-    const char *name; /* "worker.threads", "route.collection", "route.invalidate.mode" */
-    enum config_type type;
-    size_t field;         /* offsetof in its struct */
-    const char *fallback; /* as written in TOML, without quotes; NULL: none, empty, or made from
-                             other keys */
-    int64_t min, max; /* int, duration (ms), bytes; a list's or table's least and most entries */
-    const char
-        *choices; /* enum: "a|b|c", in the order of the C enum; table: what its values may be */
-    unsigned flags;
-    const char *help; /* one sentence; what, not how */
-};
-extern const struct config_key config_keys[];
-extern const size_t config_keys_count;
 
 /* The effective configuration as TOML, every key written out, secrets as "***" and URIs without
  * their passwords. It is read back to the same configuration, but for those. Appends to out. */

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "core/config.h"
+#include "core/config_keys.h"
 
 /*
  * One parse. path is where we are ("route.0.dedup.key"): numbers count the elements of lists, and

@@ -147,6 +147,10 @@ void kafka_topics_clear(struct kafka_topics *t);
 
 /* --- what is there and what we may do, for check: kafka_check.c ------------------------------ */
 
+/* config_drivers.property: does librdkafka take this one? */
+bool kafka_property_fine(const char *name, const char *value, struct buf *why,
+                         struct buf *known) MUST_CHECK;
+
 /* Does librdkafka take the configuration: names and values of the properties, and what they are
  * together? Makes the handles of the consumer and of the producer, without brokers. ERR_CONFIG. */
 bool kafka_check_properties(const struct config *config, struct err *e) MUST_CHECK;

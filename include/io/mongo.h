@@ -29,6 +29,9 @@ struct mongo;
 struct mongo *mongo_new(const struct config *c, struct err *e) MUST_CHECK;
 void mongo_free(struct mongo *m); /* NULL is fine; all sessions must be closed */
 
+/* config_drivers.mongo_uri: does libmongoc read it? */
+bool mongo_uri_fine(const char *uri, struct buf *why) MUST_CHECK;
+
 /* Sessions are per thread. write() ends within the server selection, connect and two socket
  * time-outs; a session holds one connection per server. */
 struct sink mongo_sink(struct mongo *m);

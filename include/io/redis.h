@@ -19,6 +19,9 @@
 /* The version of hiredis that this was built with; it can't be asked for what is loaded. */
 const char *redis_library_version(void);
 
+/* config_drivers.redis_uri: can the URI be read? */
+bool redis_uri_fine(const char *uri, struct buf *why) MUST_CHECK;
+
 /* Does not connect: the first send does. ERR_CONFIG: the URI is not understood. */
 bool redis_bus_new(const struct config *c, struct bus *out, struct err *e) MUST_CHECK;
 void redis_bus_free(struct bus *b); /* without a Redis: nothing happens */

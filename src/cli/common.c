@@ -10,6 +10,9 @@
 #include "base/secret.h"
 #include "cli/cli.h"
 #include "core/config_secret.h"
+#include "io/kafka.h"
+#include "io/mongo.h"
+#include "io/redis.h"
 
 enum exit_code exit_of(const struct err *e)
 {
@@ -73,7 +76,10 @@ struct config *cli_config(const struct args *args)
                                   .text = slice_of(buf_text(&text), text.len),
                                   .overrides = args->sets,
                                   .n_overrides = args->n_sets,
-                                  .env = environment};
+                                  .env = environment,
+                                  .drivers = {.property = kafka_property_fine,
+                                              .mongo_uri = mongo_uri_fine,
+                                              .redis_uri = redis_uri_fine}};
         c = config_parse(&in, &e);
     }
     if (c == NULL)

@@ -64,6 +64,33 @@ bool config_property_secret(const char *name)
     return false;
 }
 
+static bool unknown_property(struct config_parse_state *s, const char *name, const char *known)
+{
+    struct buf nearest = {0};
+
+    config_add_nearest_choice(known, name, &nearest);
+    config_fail(s, "librdkafka knows no such property%s", buf_text(&nearest));
+    buf_clear(&nearest);
+    return false;
+}
+
+static bool ask_library(struct config_parse_state *s, const struct config_pair *p)
+{
+    struct buf why = {0}, known = {0};
+    bool fine =
+        !s->in->drivers.property || s->in->drivers.property(p->name, p->value, &why, &known);
+
+    if (!fine && known.len > 0)
+        (void)unknown_property(s, p->name, buf_text(&known));
+    else if (!fine && config_property_secret(p->name))
+        config_fail(s, "librdkafka refuses the value");
+    else if (!fine)
+        config_fail(s, "\"%.60s\": %s", p->value, buf_text(&why));
+    buf_clear(&why);
+    buf_clear(&known);
+    return fine;
+}
+
 static bool check_property(struct config_parse_state *s, const struct config_pair *p)
 {
     config_at(s, "kafka.properties.%s", p->name);
@@ -75,10 +102,9 @@ static bool check_property(struct config_parse_state *s, const struct config_pai
                                ours[i].why);
     if (ends_with(p->name, "_cb"))
         return config_fail(s, "it can't be set: callbacks are code, and are idemsink's own");
-    return true;
+    return ask_library(s, p);
 }
 
-/* librdkafka checks the value itself; here only where another key depends on it. */
 static bool check_drain(struct config_parse_state *s)
 {
     int64_t poll_ms = 300000; /* librdkafka's default of max.poll.interval.ms */
@@ -120,6 +146,18 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
+static bool check_uri(struct config_parse_state *s, const char *key, const char *uri,
+                      bool (*fine)(const char *uri, struct buf *why))
+{
+    struct buf why = {0};
+    bool ok = !fine || fine(uri, &why);
+
+    if (!ok)
+        config_fail(config_at(s, "%s", key), "%s", buf_text(&why));
+    buf_clear(&why);
+    return ok;
+}
+
 static bool check_mongo(struct config_parse_state *s)
 {
     const struct config *c = s->config;
@@ -128,6 +166,8 @@ static bool check_mongo(struct config_parse_state *s)
     if (!starts_with(uri, "mongodb://") && !starts_with(uri, "mongodb+srv://"))
         return config_fail(config_at(s, "mongo.uri"),
                            "has to start with mongodb:// or mongodb+srv://");
+    if (!check_uri(s, "mongo.uri", uri, s->in->drivers.mongo_uri))
+        return false;
     config_at(s, "mongo.write_concern");
     if (*w == '\0')
         return config_fail(s, "is empty");
@@ -203,6 +243,8 @@ bool config_check(struct config_parse_state *s)
         !starts_with(c->redis.uri, "rediss://") && !starts_with(c->redis.uri, "unix://"))
         return config_fail(config_at(s, "redis.uri"),
                            "has to start with redis://, rediss:// or unix://");
+    if (*c->redis.uri && !check_uri(s, "redis.uri", c->redis.uri, s->in->drivers.redis_uri))
+        return false;
     if (!check_worker(s) || !check_dead_letter(s))
         return false;
     if (*c->http.listen && !is_listen(c->http.listen))

@@ -1,4 +1,5 @@
 /* librdkafka's configuration, its log, and the way from its message to a record. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,41 @@ static bool set(rd_kafka_conf_t *conf, const char *name, const char *value, cons
     if (ours != NULL)
         return err_set(e, ERR_CONFIG, 0, "%s: %s", ours, text);
     return err_set(e, ERR_CONFIG, 0, "kafka.properties.\"%s\": %s", name, text);
+}
+
+/* The table that librdkafka prints for people: "name | C/P | ...", from its third line on. */
+static void all_properties(struct buf *out)
+{
+    char *text = NULL, *save = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+
+    if (f == NULL)
+        return;
+    rd_kafka_conf_properties_show(f);
+    (void)fclose(f);
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        size_t name = strspn(line, "abcdefghijklmnopqrstuvwxyz0123456789._");
+
+        if (name > 0 && line[name] == ' ' && strchr(line, '|') != NULL) {
+            buf_add_text(out, out->len > 0 ? "|" : "");
+            buf_add(out, line, name);
+        }
+    }
+    mem_free(text);
+}
+
+bool kafka_property_fine(const char *name, const char *value, struct buf *why, struct buf *known)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char text[400] = "";
+    rd_kafka_conf_res_t result = rd_kafka_conf_set(conf, name, value, text, sizeof text);
+
+    rd_kafka_conf_destroy(conf);
+    buf_add_text(why, text);
+    if (result == RD_KAFKA_CONF_UNKNOWN)
+        all_properties(known);
+    return result == RD_KAFKA_CONF_OK;
 }
 
 static const char *key_behind(const char *property)

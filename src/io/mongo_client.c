@@ -130,6 +130,24 @@ static bool uri_fail(struct err *e, const char *uri, const char *message)
     return err_set(e, ERR_CONFIG, 0, "mongo.uri: %s", message);
 }
 
+bool mongo_uri_fine(const char *text, struct buf *why)
+{
+    static const char key[] = "mongo.uri: ";
+    bson_error_t be = {0};
+    struct err e;
+
+    mongo_library();
+    mongoc_log_set_handler(NULL, NULL); /* the error says it, and mongo_new() what else there is */
+    mongoc_uri_t *uri = mongoc_uri_new_with_error(text, &be);
+    bool fine = uri != NULL;
+    mongoc_log_set_handler(on_log, NULL);
+
+    if (!fine && !uri_fail(&e, text, be.message))
+        buf_add_text(why, e.text + strlen(key));
+    mongoc_uri_destroy(uri);
+    return fine;
+}
+
 static void warn_about_uri(const char *text)
 {
     mongoc_uri_t *uri = mongoc_uri_new(text);

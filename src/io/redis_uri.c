@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "io/redis.h"
 #include "io/redis_private.h"
 
 enum { PORT_DEFAULT = 6379, PORT_MAX = 65535, DB_MAX = 1000000 };
@@ -197,6 +198,20 @@ bool redis_uri_parse(const char *text, struct redis_uri *out, struct err *e)
     if (parse(slice_text(text), out, e))
         return true;
     redis_uri_clear(out);
+    return false;
+}
+
+bool redis_uri_fine(const char *uri, struct buf *why)
+{
+    static const char key[] = "redis.uri: ";
+    struct redis_uri parsed;
+    struct err e;
+
+    if (redis_uri_parse(uri, &parsed, &e)) {
+        redis_uri_clear(&parsed);
+        return true;
+    }
+    buf_add_text(why, e.text + (strncmp(e.text, key, sizeof key - 1) == 0 ? sizeof key - 1 : 0));
     return false;
 }
 

@@ -36,6 +36,8 @@ static const char *env(const char *name)
     return NULL;
 }
 
+static struct config_drivers drivers;
+
 static void assert_fails_with(const char *before, const char *text, const char *override,
                               const char *expected)
 {
@@ -48,7 +50,8 @@ static void assert_fails_with(const char *before, const char *text, const char *
                                             .text = slice_of(whole.data, whole.len),
                                             .overrides = &override,
                                             .n_overrides = override ? 1 : 0,
-                                            .env = env},
+                                            .env = env,
+                                            .drivers = drivers},
                      &e);
     if (c)
         print_error("accepted: %s%s\n", text, override ? override : "");
@@ -382,6 +385,47 @@ static void properties_that_are_ours(void **state)
     assert_fails_with(ENOUGH, "[kafka.properties]\n\"a.b\" = 1\na.b = 2", NULL,
                       "f:12:1: kafka.properties.a.b: is there twice, as a name with dots and as a "
                       "table");
+}
+
+static bool no_property(const char *name, const char *value, struct buf *why, struct buf *known)
+{
+    if (strncmp(name, "fetch.", 6) == 0 && strcmp(name, "fetch.min.bytes") != 0)
+        buf_add_text(known, "group.id|fetch.min.bytes|linger.ms");
+    else if (strcmp(value, "bad") == 0)
+        buf_printf(why, "\"%s\" is no value of it", value);
+    return why->len + known->len == 0;
+}
+
+static bool no_uri(const char *uri, struct buf *why)
+{
+    if (strstr(uri, "bad"))
+        buf_add_text(why, "is not understood");
+    return why->len == 0;
+}
+
+/* Names and URIs that the libraries refuse: with the place, and without a secret. */
+static void what_the_libraries_refuse(void **state)
+{
+    static const struct mistake mistakes[] = {
+        {"[kafka.properties]\n\"fetch.min.byte\" = 5",
+         "f:12:1: kafka.properties.fetch.min.byte: librdkafka knows no such property; did you mean "
+         "\"fetch.min.bytes\"?"},
+        {"[kafka.properties]\n\"fetch.something.else\" = 5",
+         "f:12:1: kafka.properties.fetch.something.else: librdkafka knows no such property"},
+        {"[kafka.properties]\n\"linger.ms\" = \"bad\"",
+         "f:12:1: kafka.properties.linger.ms: \"bad\": \"bad\" is no value of it"},
+        {"[kafka.properties]\n\"ssl.key.password\" = \"bad\"",
+         "f:12:1: kafka.properties.ssl.key.password: librdkafka refuses the value"},
+        {"[redis]\nuri = \"redis://user:bad@h\"", "f:12:1: redis.uri: is not understood"},
+    };
+
+    (void)state;
+    drivers =
+        (struct config_drivers){.property = no_property, .mongo_uri = no_uri, .redis_uri = no_uri};
+    ASSERT_ALL(ENOUGH, mistakes);
+    assert_fails_with(KAFKA "[mongo]\nuri = \"mongodb://u:bad@h/\"\n" ROUTE DEDUP, "", NULL,
+                      "f:5:1: mongo.uri: is not understood");
+    drivers = (struct config_drivers){0};
 }
 
 static void topics_with_two_ways(void **state)
@@ -923,6 +967,7 @@ int main(void)
         cmocka_unit_test(out_of_bounds),
         cmocka_unit_test(what_does_not_fit_together),
         cmocka_unit_test(properties_that_are_ours),
+        cmocka_unit_test(what_the_libraries_refuse),
         cmocka_unit_test(topics_with_two_ways),
         cmocka_unit_test(collections_and_names),
         cmocka_unit_test(sources_and_paths),
