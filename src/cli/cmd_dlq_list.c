@@ -42,7 +42,8 @@ static void trim(struct list *list)
 {
     size_t gone = list->n > list->last ? list->n - list->last : 0;
 
-    qsort(list->rows, list->n, sizeof *list->rows, by_time);
+    if (list->n > 0)
+        qsort(list->rows, list->n, sizeof *list->rows, by_time);
     for (size_t i = 0; i < gone; i++)
         mem_free(list->rows[i].text);
     for (size_t i = 0; i < list->n - gone; i++)

@@ -31,8 +31,8 @@ const char *dlq_state_help(enum dlq_state state)
     static const char *const texts[DLQ_STATES] = {
         "",
         "a newer dead letter speaks of the same record",
-        "it was too large for the topic, so a part of the record is not in it; the record itself "
-        "may still be in its topic (idemsink explain --offset)",
+        ("it was too large for the topic, so a part of the record is not in it; the record itself "
+         "may still be in its topic (idemsink explain --offset)"),
         "no route reads the topic that it came from",
         "another consumer group sent it there",
         "idemsink did not send it there",

@@ -393,7 +393,8 @@ bool replay_run(struct replay *r, struct replay_item *items, size_t n, struct er
 {
     bool ok = true;
 
-    qsort(items, n, sizeof *items, by_place);
+    if (n > 0)
+        qsort(items, n, sizeof *items, by_place);
     for (size_t from = 0; from < n;) {
         size_t len = 1;
         bool any = false;
