@@ -49,12 +49,12 @@ static void test_every_reason_helps(void **state)
     assert_non_null(reason_help((enum reason)999));
 }
 
-/* docs/dead-letters.md has a row for each reason and no other. */
+/* The tables of reasons in docs/dead-letters.md have a row for each and no other. */
 static void test_the_documentation_has_every_reason(void **state)
 {
     FILE *in = fopen(TEST_DATA "/../../docs/dead-letters.md", "r");
     char line[2000], name[64];
-    bool seen[REASON_COUNT] = {false};
+    bool seen[REASON_COUNT] = {false}, of_reasons = false;
     enum reason reason;
 
     (void)state;
@@ -62,7 +62,8 @@ static void test_the_documentation_has_every_reason(void **state)
     while (fgets(line, sizeof(line), in) != NULL) {
         int whole = 0; /* 0 as long as the text behind the name does not match */
 
-        if (sscanf(line, "| `%63[a-z0-9_]` |%n", name, &whole) != 1 || whole == 0)
+        of_reasons = line[0] == '|' && (of_reasons || strncmp(line, "| reason |", 10) == 0);
+        if (!of_reasons || sscanf(line, "| `%63[a-z0-9_]` |%n", name, &whole) != 1 || whole == 0)
             continue;
         if (!reason_parse(name, &reason))
             fail_msg("no such reason: %s", name);
