@@ -175,6 +175,8 @@ bool app_start(struct app *a, bool until_end, struct err *e)
 
 void app_log_start(const struct app *a)
 {
+    static const char *const writes[] = {"upsert", "insert", "auto"};
+    static const char *const conflicts[] = {"off", "count", "dead_letter"};
     const struct config *c = a->config;
 
     log_info(
@@ -198,7 +200,8 @@ void app_log_start(const struct app *a)
                  LOG_TEXT("database", r->database), LOG_TEXT("collection", r->collection),
                  LOG_TEXT("dedup_key", buf_text(&key)),
                  LOG_TEXT("stored_in", r->dedup.into_id ? "_id" : "fields"),
-                 LOG_TEXT("order_by", r->order_by),
+                 LOG_TEXT("order_by", r->order_by), LOG_TEXT("write", writes[r->write]),
+                 LOG_TEXT("conflict", conflicts[r->dedup.conflict]),
                  LOG_TEXT("dedup_index", r->trust_index ? "trusted" : "proved"));
         buf_clear(&topics);
         buf_clear(&key);
