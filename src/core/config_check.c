@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/mem.h"
 #include "core/config_private.h"
 
 /* --- kafka.properties
@@ -122,6 +123,51 @@ static bool check_drain(struct config_parse_state *s)
                        s->config->worker.drain_timeout_ms, poll_ms);
 }
 
+static int64_t small_number(const char *digits)
+{
+    return strtoll(digits, NULL, 10);
+}
+
+/* One of "host", "host:9092", "[::1]:9092", "SSL://host:9092", as librdkafka takes them; it would
+ * try a wrong one for ever. */
+static bool is_broker(const char *text, size_t len)
+{
+    char *copy = mem_text_n(text, len), *host = strstr(copy, "://"), *port;
+    bool fine;
+
+    host = host ? host + 3 : copy;
+    port = *host == '[' ? strchr(host, ']') : host + strcspn(host, ":");
+    fine = port && port > host + (*host == '[') && strpbrk(host, " \t/;,@?") == NULL;
+    if (fine && *port == ']')
+        port++;
+    if (fine && *port != '\0')
+        fine = *port == ':' && port[1] != '\0' && strlen(port + 1) <= 5 &&
+               strspn(port + 1, "0123456789") == strlen(port + 1) && small_number(port + 1) >= 1 &&
+               small_number(port + 1) <= 65535;
+    mem_free(copy);
+    return fine;
+}
+
+static bool check_brokers(struct config_parse_state *s)
+{
+    const char *at = s->config->kafka.brokers;
+
+    for (;;) {
+        size_t len;
+
+        at += strspn(at, " \t");
+        len = strcspn(at, ",");
+        for (; len > 0 && strchr(" \t", at[len - 1]); len--)
+            ;
+        if (!is_broker(at, len))
+            return config_fail(config_at(s, "kafka.brokers"), "\"%.*s\" is not host:port",
+                               (int)(len < 60 ? len : 60), at);
+        at += strcspn(at, ",");
+        if (*at++ == '\0')
+            return true;
+    }
+}
+
 bool config_check_kafka(struct config_parse_state *s)
 {
     const struct config_pairs *p = &s->config->kafka.properties;
@@ -129,12 +175,7 @@ bool config_check_kafka(struct config_parse_state *s)
     for (size_t i = 0; i < p->n; i++)
         if (!check_property(s, &p->items[i]))
             return false;
-    return check_drain(s);
-}
-
-static int64_t small_number(const char *digits)
-{
-    return strtoll(digits, NULL, 10);
+    return check_brokers(s) && check_drain(s);
 }
 
 /* --- the rest

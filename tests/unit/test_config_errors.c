@@ -403,6 +403,55 @@ static bool no_uri(const char *uri, struct buf *why)
     return why->len == 0;
 }
 
+static void brokers(void **state)
+{
+    static const char *const good[] = {"h",       "h:1",         "h:65535",
+                                       "a:1,b:2", " a:1 , b:2 ", "[::1]:9092",
+                                       "[::1]",   "SSL://h:1",   "127.0.0.1"};
+    static const struct mistake bad[] = {
+        {"h:", "h:"},
+        {"h:x", "h:x"},
+        {"h:0", "h:0"},
+        {"h:65536", "h:65536"},
+        {"h:909200", "h:909200"},
+        {":9092", ":9092"},
+        {"a:1,", ""},
+        {"a:1,,b:1", ""},
+        {",", ""},
+        {"a:1;b:1", "a:1;b:1"},
+        {"a b", "a b"},
+        {"::1", "::1"},
+        {"[::1", "[::1"},
+        {"[]:1", "[]:1"},
+        {"kafka://h/x", "kafka://h/x"},
+        {" ", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct buf text = {0};
+        struct err e = {0};
+
+        buf_printf(&text, "[kafka]\nbrokers = \"%s\"\ngroup = \"g\"\n" MONGO ROUTE DEDUP, good[i]);
+        struct config *c = config_parse(
+            &(struct config_input){.name = "f", .text = slice_of(text.data, text.len)}, &e);
+        if (!c)
+            fail_msg("%s: %s", good[i], e.text);
+        config_free(c);
+        buf_clear(&text);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct buf text = {0}, expected = {0};
+
+        buf_printf(&text, "[kafka]\nbrokers = \"%s\"\ngroup = \"g\"\n" MONGO ROUTE DEDUP,
+                   bad[i].text);
+        buf_printf(&expected, "f:2:1: kafka.brokers: \"%s\" is not host:port", bad[i].expected);
+        assert_fails_with("", text.data, NULL, expected.data);
+        buf_clear(&text);
+        buf_clear(&expected);
+    }
+}
+
 /* Names and URIs that the libraries refuse: with the place, and without a secret. */
 static void what_the_libraries_refuse(void **state)
 {
@@ -967,6 +1016,7 @@ int main(void)
         cmocka_unit_test(out_of_bounds),
         cmocka_unit_test(what_does_not_fit_together),
         cmocka_unit_test(properties_that_are_ours),
+        cmocka_unit_test(brokers),
         cmocka_unit_test(what_the_libraries_refuse),
         cmocka_unit_test(topics_with_two_ways),
         cmocka_unit_test(collections_and_names),
