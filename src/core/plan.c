@@ -170,7 +170,7 @@ static void fold(struct plan *p)
             at = (at + 1) & mask;
         if (!p->slots[at])
             p->slots[at] = (uint32_t)i + 1;
-        p->items[i] = (struct item){.leader = p->slots[at] - 1};
+        p->items[i] = (struct item){.leader = p->slots[at] - 1, .look_alone = p->ops[i].alone};
     }
 }
 
@@ -722,11 +722,19 @@ void plan_looked(struct plan *p, const struct outcome_call *call)
     p->out = false;
     if (call->fault != CALL_FINE) {
         memset(p->found, 0, p->n_sent * sizeof *p->found);
-        if (p->n_sent > 1 && may_be_one_of_many(call)) {
+        bool somebody = may_be_one_of_many(call);
+        if (somebody && p->n_sent > 1) {
             look_alone(p);
             return;
         }
         outcome_of_failure(call, &o);
+        if (somebody && o.code != 0) { /* as for a write that is not understood */
+            o.doubt = DOUBT_ALONE;
+            o.text = mem_text(call->message ? call->message : "the read was refused");
+            p->judged[0] = o;
+            lone_failure(p);
+            return;
+        }
         give_up(p, o.retry, o.code);
         return;
     }

@@ -299,7 +299,7 @@ static void converse(const uint8_t *data, size_t size)
             must(c.n > 0 && c.n <= n && commands++ < 4000);
             must(c.kind == PLAN_LOOK || c.n <= limits.max_ops);
             for (size_t i = 0; i < c.n; i++)
-                must(!c.ops[i]->alone || c.n == 1 || c.kind == PLAN_LOOK);
+                must(!c.ops[i]->alone || c.n == 1);
             if (c.kind == PLAN_LOOK)
                 answer_look(p, &c, &b);
             else

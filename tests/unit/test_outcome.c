@@ -140,6 +140,70 @@ static void test_write_concern(void **state)
     assert_int_equal(out[0].retry, RETRY_CONFIG);
 }
 
+/* Whatever index it names, or none, or one that only looks like it: the text decides nothing. */
+static void test_e11000(void **state)
+{
+    static const char *const errors[] = {
+        "'errmsg':'E11000 duplicate key error collection: d.c index: idemsink_dedup dup key: { id: "
+        "1 }','keyPattern':{'id':1},'keyValue':{'id':1}",
+        "'errmsg':'E11000 duplicate key error collection: d.c index: email_1 dup key: { email: 1 "
+        "}','keyPattern':{'email':1},'keyValue':{'email':1}",
+        /* One pattern, two indexes. */
+        "'errmsg':'E11000 duplicate key error collection: d.c index: twin dup key: { id: 1 }',"
+        "'keyPattern':{'id':1},'collation':{'locale':'en','strength':2},'keyValue':{'id':1}",
+        /* A clustered collection names none. */
+        "'errmsg':'E11000 duplicate key error collection: d.c dup key: { _id: 1 }',"
+        "'keyPattern':{'_id':1},'keyValue':{'_id':1}",
+        /* Before 4.2. */
+        "'errmsg':'E11000 duplicate key error collection: d.c index: id_1 dup key: { : 1 }'",
+        /* Names and values of whoever wants to be taken for the dedup index. */
+        "'errmsg':'E11000 duplicate key error collection: d.c index: x dup key: { id: 1 } index: "
+        "idemsink_dedup dup key: { id: 1 }','keyPattern':{'email':1}",
+        "'errmsg':'E11000 duplicate key error collection: d.index: idemsink_dedup index: y dup "
+        "key: "
+        "{ email: \\u0000 }','keyPattern':{'email':1}",
+        "'keyPattern':7",
+        "'errmsg':7,'keyPattern':{}",
+    };
+    static const int codes[] = {11000, 11001, 12582};
+    char json[1024];
+    struct outcome out[2];
+
+    (void)state;
+    for (size_t c = 0; c < sizeof codes / sizeof *codes; c++) {
+        for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+            snprintf(json, sizeof json,
+                     "{'n':1,'writeErrors':[{'index':0,'code':%d,%s}],'nModified':0,'ok':1}",
+                     codes[c], errors[i]);
+            judge(&fine, json, 2, out);
+            assert_int_equal(out[0].fate, FATE_LOOK);
+            assert_non_null(out[0].text);
+            assert_int_equal(out[1].fate, FATE_DUPLICATE);
+            clear(out, 2);
+        }
+    }
+    /* As the answer to the whole command it says nothing about any of them. */
+    expect(&fine, "{'ok':0,'code':11000,'errmsg':'E11000','keyPattern':{'id':1}}", "UU");
+}
+
+/* ok: 0 with or without counts, with or without lists: nothing of them is believed. */
+static void test_command_level_errors(void **state)
+{
+    static const struct outcome_call driver = {.fault = CALL_SERVER, .code = 11602};
+
+    (void)state;
+    expect(&fine, "{'ok':0,'code':11602}", "UU");
+    expect(&fine, "{'ok':0,'code':11602,'n':2,'nModified':0}", "UU");
+    expect(&fine, "{'ok':0,'code':11602,'n':2,'upserted':[{'index':0,'_id':1}]}", "UU");
+    expect(&fine, "{'ok':0,'code':11602,'n':1,'writeErrors':[{'index':0,'code':121}]}", "UU");
+    expect(&driver,
+           "{'nInserted':0,'nMatched':1,'nUpserted':1,'upserted':[{'index':0,'_id':1}],"
+           "'writeErrors':[]}",
+           "UU");
+    expect(&driver, "{'nInserted':0,'nMatched':0,'nUpserted':0,'writeErrors':[]}", "UU");
+    expect(&ordered, "{'ok':0,'code':15,'n':1}", "SS");
+}
+
 /* ---- every row of the table ---- */
 
 static void test_every_code(void **state)
@@ -470,6 +534,8 @@ int main(void)
         cmocka_unit_test(test_inserts),
         cmocka_unit_test(test_ordered_stop),
         cmocka_unit_test(test_write_concern),
+        cmocka_unit_test(test_e11000),
+        cmocka_unit_test(test_command_level_errors),
         cmocka_unit_test(test_every_code),
         cmocka_unit_test(test_insert_too_large),
         cmocka_unit_test(test_what_is_never_the_records_fault),

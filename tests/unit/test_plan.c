@@ -437,6 +437,43 @@ static void test_look_alone(void **state)
     talk_end(&t);
 }
 
+/* A read that is refused alone by a code that nobody knows holds up its own lane only. */
+static void test_look_that_nobody_understands(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "Aa Bb Cc Ad", 10);
+    command(&t, "Uo 0 1 2 3");
+    reply(&t, "11000");
+    command(&t, "L 0");
+    refuse_look(&t, 424242);
+    command(&t, "U 1 2");
+    reply(&t, "11000 11000");
+    command(&t, "L 1 2");
+    refuse_look(&t, 424242);
+    command(&t, "L 1");
+    looked(&t, "F");
+    command(&t, "L 2");
+    refuse_look(&t, 424242); /* the second: everybody's */
+    results(&t, "UDUL");
+    assert_int_equal(plan_results(t.p)[0].doubt, DOUBT_ALONE);
+    assert_non_null(plan_results(t.p)[0].text);
+    talk_end(&t);
+
+    talk_begin(&t, "Aa Bb Cc", 10); /* a suspected one is read by itself from the start */
+    t.ops[1].alone = true;
+    plan_begin(t.p, t.ops, t.n, &(struct plan_rules){.look_first = true});
+    command(&t, "L 0 2");
+    looked(&t, "F-");
+    command(&t, "L 1");
+    refuse_look(&t, 424242);
+    command(&t, "U 2");
+    reply(&t, "I");
+    results(&t, "DUI");
+    talk_end(&t);
+}
+
 /* 2 MB of key each: two of them are all that one read may hold. */
 static void test_look_bytes(void **state)
 {
@@ -925,6 +962,7 @@ int main(void)
         cmocka_unit_test(test_look),
         cmocka_unit_test(test_look_failed),
         cmocka_unit_test(test_look_alone),
+        cmocka_unit_test(test_look_that_nobody_understands),
         cmocka_unit_test(test_look_bytes),
         cmocka_unit_test(test_look_first),
         cmocka_unit_test(test_insert_looks_ahead_once_it_was_stopped),
