@@ -163,11 +163,19 @@ void dlq_close(struct dlq *d)
         mem_free(d->topics[i].name);
     mem_free(d->topics);
     mem_free(d->places);
+    mem_free(d->ends);
     letter_table_free(d->table);
     config_free(d->config);
 }
 
 /* --- reading ------------------------------------------------------------------------------- */
+
+static bool came_later(const struct dlq *d, const struct record *r)
+{
+    size_t partition = (size_t)r->partition;
+
+    return d->surveyed && (partition >= d->n_ends || r->offset >= d->ends[partition]);
+}
 
 bool dlq_scan(struct dlq *d, dlq_fn *each, void *ctx, struct err *e)
 {
@@ -187,7 +195,8 @@ bool dlq_scan(struct dlq *d, dlq_fn *each, void *ctx, struct err *e)
             ok = false;
         } else if (got == KAFKA_READ_RECORD) {
             letter_read(r, &l);
-            ok = each(ctx, r, &l, e);
+            if (!came_later(d, r))
+                ok = each(ctx, r, &l, e);
             record_free(r);
         }
     }
@@ -198,8 +207,15 @@ bool dlq_scan(struct dlq *d, dlq_fn *each, void *ctx, struct err *e)
 static bool count_one(void *ctx, const struct record *r, const struct letter *l, struct err *e)
 {
     struct dlq *d = ctx;
+    size_t partition = (size_t)r->partition;
 
     (void)e;
+    if (partition >= d->n_ends) {
+        d->ends = mem_grow(d->ends, partition + 1, sizeof *d->ends);
+        for (; d->n_ends <= partition; d->n_ends++)
+            d->ends[d->n_ends] = 0;
+    }
+    d->ends[partition] = r->offset + 1;
     /* Another group's letter of the same record is another story. */
     if (l->kind == LETTER_OURS && slice_equal(l->group, slice_text(d->config->kafka.group)))
         letter_table_add(d->table, l, r->partition, r->offset);
@@ -208,7 +224,8 @@ static bool count_one(void *ctx, const struct record *r, const struct letter *l,
 
 bool dlq_survey(struct dlq *d, struct err *e)
 {
-    return dlq_scan(d, count_one, d, e);
+    d->surveyed = dlq_scan(d, count_one, d, e);
+    return d->surveyed;
 }
 
 struct record *dlq_read(struct dlq *d, const struct dlq_place *place, struct err *e)
@@ -275,8 +292,7 @@ enum dlq_state dlq_state(struct dlq *d, const struct record *r, const struct let
         return DLQ_OTHER_GROUP;
     if (dlq_route(d, l, &topic) < 0)
         return DLQ_NO_ROUTE;
-    if (letter_table_count(d->table) > 0 &&
-        !letter_table_newest(d->table, l, r->partition, r->offset))
+    if (d->surveyed && !letter_table_newest(d->table, l, r->partition, r->offset))
         return DLQ_OLDER;
     return letter_is_whole(l) ? DLQ_OPEN : DLQ_INCOMPLETE;
 }

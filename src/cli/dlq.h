@@ -40,7 +40,11 @@ struct dlq {
     struct dlq_place *places;
     size_t n_places;
 
-    struct letter_table *table; /* filled by dlq_survey() */
+    /* Filled by dlq_survey(). */
+    struct letter_table *table;
+    int64_t *ends; /* by partition; what came later is for the next time */
+    size_t n_ends;
+    bool surveyed;
     struct dlq_topic *topics;
     size_t n_topics;
 };
@@ -51,7 +55,8 @@ void dlq_close(struct dlq *d);
 
 typedef bool dlq_fn(void *ctx, const struct record *r, const struct letter *l, struct err *e);
 
-/* Every record of the dead-letter topic up to the end seen now; false from each ends it. */
+/* Every record of the dead-letter topic up to the end seen now, or by dlq_survey() before; false
+ * from each ends it. */
 bool dlq_scan(struct dlq *d, dlq_fn *each, void *ctx, struct err *e) MUST_CHECK;
 
 /* The first pass: which letter of each record is the newest. */

@@ -1,7 +1,9 @@
 """Dead letters: byte for byte, with their headers, for every reason; what happens without a topic for them, and while it does not take
 them: nothing is lost, nothing is committed too early, and neighbours go on."""
 import gzip
+import json
 import re
+import subprocess
 import time
 import uuid
 
@@ -9,7 +11,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer
 from confluent_kafka.admin import (AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AlterConfigOpType, ConfigEntry,
                                    ConfigResource, ResourcePatternType, ResourceType)
-from harness import Setup, wait_until
+from harness import BINARY, Setup, wait_until
 
 NOW_MS = int(time.time() * 1000)
 OURS = ["reason", "error", "topic", "partition", "offset", "attempts", "time", "group", "version", "timestamp"]
@@ -411,3 +413,22 @@ def test_many_at_once(stack, make):
     assert setup.collection.count_documents({}) == 2000
     books = setup.verify()
     assert (books["status"], books["bad"], books["dead_letters"], books["dead_missing"]) == (0, 2000, len(dead), 0)
+
+
+# --- never read as input ---
+
+
+@pytest.mark.parametrize("topics", [["^.*"], ["^orders"], ["^orders\\.dead$"], ["orders.dead"], ["other"], ["^other", "^ord"], ["orders", "^o.*d$"],
+                                    ["orders", "orders.dead"]], ids=" ".join)
+def test_a_route_that_takes_the_dead_letter_topic_is_refused(tmp_path, topics):
+    """By `check` and by `run`, whatever topic.blacklist hides from librdkafka; nobody is asked."""
+    file = tmp_path / "c.toml"
+    routes = "".join(f'[[route]]\ntopics = [{json.dumps(topic)}]\ncollection = "a.c{i}"\n[route.dedup]\nkey = ["id"]\n' for i, topic in enumerate(topics))
+    file.write_text('[kafka]\nbrokers = "127.0.0.1:1"\ngroup = "g"\n[kafka.properties]\n"topic.blacklist" = "^orders[.]dead$"\n'
+                    '[mongo]\nuri = "mongodb://127.0.0.1:1/"\n[dead_letter]\ntopic = "orders.dead"\n' + routes)
+    for command in ("check", "run"):
+        if topics == ["other"] and command == "run":
+            continue
+        done = subprocess.run([BINARY, command, "-c", file], capture_output=True, text=True, timeout=20)
+        assert done.returncode == (0 if topics == ["other"] else 78), done.stderr
+        assert topics == ["other"] or "takes the dead-letter topic" in done.stderr and len(done.stderr.splitlines()) == 1
