@@ -99,6 +99,17 @@ static bool check_apart(struct config_parse_state *s, size_t i, const char *key,
     return true;
 }
 
+/* What has become a date has nothing below it any more. */
+static bool check_types(struct config_parse_state *s, size_t i, const struct config_pairs *types)
+{
+    for (size_t j = 0; j < types->n; j++)
+        for (size_t k = 0; k < j; k++)
+            if (config_paths_collide(types->items[j].name, types->items[k].name))
+                return config_fail(config_at(s, "route.%zu.types.%s", i, types->items[j].name),
+                                   "covers, or is covered by, \"%.60s\"", types->items[k].name);
+    return true;
+}
+
 static bool check_rename(struct config_parse_state *s, size_t i, const struct config_route *r)
 {
     for (size_t j = 0; j < r->rename.n; j++)
@@ -134,7 +145,7 @@ static bool check_shape(struct config_parse_state *s, size_t i)
         return config_fail(config_at(s, "route.%zu.exclude", i),
                            "include says what is stored, so exclude has nothing to say; use one of "
                            "them");
-    if (!check_apart(s, i, "include", &r->include))
+    if (!check_apart(s, i, "include", &r->include) || !check_types(s, i, &r->types))
         return false;
     return check_rename(s, i, r);
 }
@@ -349,6 +360,34 @@ static bool check_fields(struct config_parse_state *s, size_t i, struct config_r
     return true;
 }
 
+/* The names that mapping_dedup.c gives the parts in _id: without "@", and "_" for "." and "$". */
+static bool same_id_name(const char *a, const char *b)
+{
+    a += *a == '@';
+    b += *b == '@';
+    for (; *a && *b; a++, b++) {
+        char ca = *a == '.' || *a == '$' ? '_' : *a, cb = *b == '.' || *b == '$' ? '_' : *b;
+
+        if (ca != cb)
+            return false;
+    }
+    return *a == *b;
+}
+
+static bool check_id_names(struct config_parse_state *s, size_t i, const struct config_list *key)
+{
+    for (size_t j = 0; j < key->n; j++)
+        for (size_t k = 0; k < j; k++)
+            if (same_id_name(key->items[j], key->items[k]))
+                return config_fail(
+                    config_at(s, "route.%zu.dedup.key.%zu", i, j),
+                    "\"%.60s\" and \"%.60s\" would have one name in the "
+                    "sub-document that is _id (\"@\" is left out, \".\" and \"$\" are "
+                    "\"_\" there)",
+                    key->items[j], key->items[k]);
+    return true;
+}
+
 static bool check_dedup(struct config_parse_state *s, size_t i, struct config_route *r)
 {
     for (size_t j = 0; j < r->dedup.key.n; j++) {
@@ -359,7 +398,7 @@ static bool check_dedup(struct config_parse_state *s, size_t i, struct config_ro
             return config_fail(config_at(s, "route.%zu.dedup.key.%zu", i, j), "\"%.60s\" %s",
                                r->dedup.key.items[j], fault);
     }
-    return check_fields(s, i, r);
+    return (!r->dedup.into_id || check_id_names(s, i, &r->dedup.key)) && check_fields(s, i, r);
 }
 
 static bool same_list(const struct config_list *a, const struct config_list *b)

@@ -601,6 +601,8 @@ static void sources_and_paths(void **state)
         {"rename.\"\" = \"b\"", "f:9:1: route.rename: \"\" is an empty path"},
         {"rename.a = \"b\"\nrename.c = \"b.d\"",
          "f:10:8: route.rename.c: \"b.d\" collides with \"b\", the new path of a"},
+        {"types.a = \"date\"\ntypes.\"a.b\" = \"long\"",
+         "f:10:7: route.types.a.b: covers, or is covered by, \"a\""},
         {"rename.a = \"b\"\nrename.\"a.b\" = \"d\"",
          "f:10:8: route.rename.a.b: covers, or is covered by, \"a\""},
         {"set.\"$a\" = 1",
@@ -756,6 +758,14 @@ static void dedup_keys(void **state)
          "dedup.into = \"_id\""},
         {"key = [\"a\"]\nfields = [\"x\"]\ninto = \"_id\"",
          "f:11:1: route.dedup.fields: has no meaning together with dedup.into = \"_id\""},
+        {"into = \"_id\"\nkey = [\"a.b\", \"a_b\"]",
+         "f:11:15: route.dedup.key: \"a_b\" and \"a.b\" would have one name in the sub-document "
+         "that is _id "
+         "(\"@\" is left out, \".\" and \"$\" are \"_\" there)"},
+        {"into = \"_id\"\nkey = [\"x\", \"key\", \"@key\"]",
+         "f:11:20: route.dedup.key: \"@key\" and \"key\" would have one name in the sub-document "
+         "that is _id "
+         "(\"@\" is left out, \".\" and \"$\" are \"_\" there)"},
         {"key = [\"a\"]\ninto = \"_id\"\n[route.set]\n_id = 1",
          "f:13:1: route.set._id: _id is the dedup key (dedup.into = \"_id\")"},
     };
