@@ -1,20 +1,26 @@
 /*
- * Many sessions, and a server that steps down or stands still in the middle. $MONGO_PIDS: the first
- * is stopped and continued.
+ * Many sessions, and a server that steps down or stands still in the middle. They write the same
+ * keys in the three modes of route.write, each with a payload of its own, and are told what is a
+ * conflict. $MONGO_PIDS: the first is stopped and continued.
  */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "core/canonical.h"
 #include "fakes/dice.h"
 #include "mongo_help.h"
 
-enum { WRITERS = 4, KEYS = 4000, BATCH = 200 };
+enum { WRITERS = 4, KEYS = 4000, BATCH = 200, MODES = 3 };
+
+enum told { TOLD_NOTHING, TOLD_INSERTED, TOLD_DUPLICATE, TOLD_CONFLICT };
 
 struct race {
     struct help *h;
-    _Atomic int inserted[KEYS]; /* how often the sink said so */
+    struct config_route routes[MODES]; /* into one collection */
+    char told[WRITERS][KEYS];          /* enum told; each writer its own */
+    _Atomic int inserted[KEYS];        /* how often the sink said so */
     _Atomic int64_t resent, longest_ms;
     _Atomic bool failed; /* an answer that can't be */
     _Atomic int done_batches;
@@ -37,23 +43,30 @@ static void write_batch(struct writer *w, void *session, const int *keys, size_t
 
     for (size_t i = 0; i < n; i++) {
         key_of[i] = keys[i];
-        ops[i] = help_upsert(BCON_NEW("id", BCON_INT32(keys[i])),
-                             BCON_NEW("id", BCON_INT32(keys[i]), "by", BCON_INT32(w->number)));
-        if (w->race->mixed && keys[i] % 3 == 0)
+        uint8_t hash[CANONICAL_HASH_BYTES] = {(uint8_t)w->number};
+        ops[i] = help_upsert(BCON_NEW("id", BCON_INT64(keys[i])),
+                             BCON_NEW("id", BCON_INT64(keys[i]), "by", BCON_INT32(w->number)));
+        BSON_APPEND_BINARY(ops[i].document, "h", BSON_SUBTYPE_BINARY, hash, sizeof hash);
+        if (w->number % MODES > 0 || (w->race->mixed && keys[i] % 3 == 0))
             ops[i].kind = WRITE_KIND_INSERT;
     }
     for (int tries = 0; open > 0 && tries < 3000; tries++) {
         int64_t start_ms = clock_mono_ms();
-        const struct outcome *r = w->race->h->sink.ops->write(session, 0, ops, open);
+        const struct outcome *r =
+            w->race->h->sink.ops->write(session, (uint32_t)(w->number % MODES), ops, open);
         int64_t took_ms = clock_mono_ms() - start_ms;
         size_t kept = 0;
 
         if (took_ms > atomic_load(&w->race->longest_ms))
             atomic_store(&w->race->longest_ms, took_ms);
         for (size_t i = 0; i < open; i++) {
-            if (r[i].fate == FATE_INSERTED)
+            char *told = &w->race->told[w->number][key_of[i]];
+            if (r[i].fate == FATE_DUPLICATE)
+                *told = r[i].conflict ? TOLD_CONFLICT : TOLD_DUPLICATE;
+            if (r[i].fate == FATE_INSERTED) {
+                *told = TOLD_INSERTED;
                 atomic_fetch_add(&w->race->inserted[key_of[i]], 1);
-            else if (r[i].fate == FATE_NEVER)
+            } else if (r[i].fate == FATE_NEVER)
                 atomic_store(&w->race->failed, true);
         }
         for (size_t i = 0; i < open;
@@ -108,12 +121,45 @@ static void race_start(struct race *r, struct writer *writers, struct help *h, b
     struct dice dice = dice_seed(name);
 
     memset(r, 0, sizeof *r);
+    static char field[] = "h";
+
     r->h = h;
     r->mixed = mixed;
+    for (int i = 0; i < MODES; i++) {
+        r->routes[i] = h->route;
+        r->routes[i].write = (enum config_write)i;
+        r->routes[i].dedup.conflict = CONFLICT_COUNT;
+        r->routes[i].dedup.conflict_field = field;
+    }
+    h->config.routes = r->routes;
+    h->config.n_routes = MODES;
     for (int i = 0; i < WRITERS; i++) {
         writers[i] = (struct writer){.race = r, .dice = dice_split(&dice), .number = i};
         assert_int_equal(pthread_create(&writers[i].thread, NULL, writer_main, &writers[i]), 0);
     }
+}
+
+/* Whose payload is stored says what each writer has to be told. */
+static void check_told(struct race *r)
+{
+    bson_t all = BSON_INITIALIZER;
+    mongoc_cursor_t *c = mongoc_collection_find_with_opts(r->h->c, &all, NULL, NULL);
+    const bson_t *doc;
+    bson_iter_t id, by;
+
+    while (mongoc_cursor_next(c, &doc)) {
+        assert_true(bson_iter_init_find(&id, doc, "id") && bson_iter_init_find(&by, doc, "by"));
+        int64_t k = bson_iter_int64(&id);
+        for (int w = 0; w < WRITERS; w++) {
+            bool own = bson_iter_int32(&by) == w;
+            int told = r->told[w][k];
+            if (own ? told != TOLD_INSERTED && told != TOLD_DUPLICATE : told != TOLD_CONFLICT)
+                fail_msg("writer %d was told %d of key %d, which is of writer %d", w, told, (int)k,
+                         bson_iter_int32(&by));
+        }
+    }
+    mongoc_cursor_destroy(c);
+    bson_destroy(&all);
 }
 
 /* exact: no answer was lost, so each insertion was told to exactly one. */
@@ -123,6 +169,9 @@ static void race_end(struct race *r, struct writer *writers, bool exact)
 
     for (int i = 0; i < WRITERS; i++)
         pthread_join(writers[i].thread, NULL);
+    r->h->config.routes = &r->h->route;
+    r->h->config.n_routes = 1;
+    check_told(r);
     assert_false(atomic_load(&r->failed));
     assert_int_equal(help_count(r->h, "{}"), KEYS);
     for (int k = 0; k < KEYS; k++) {
@@ -142,7 +191,7 @@ static void race_end(struct race *r, struct writer *writers, bool exact)
 static void test_race(void **state)
 {
     struct help h;
-    struct race r;
+    static struct race r;
     struct writer writers[WRITERS];
 
     (void)state;
@@ -159,7 +208,7 @@ static void test_race(void **state)
 static void test_race_with_an_earlier_index(void **state)
 {
     struct help h;
-    struct race r;
+    static struct race r;
     struct writer writers[WRITERS];
     struct err e = {0};
 
@@ -191,7 +240,7 @@ static void wait_for_batches(struct race *r, int n)
 static void test_step_down(void **state)
 {
     struct help h;
-    struct race r;
+    static struct race r;
     struct writer writers[WRITERS];
 
     (void)state;
@@ -211,7 +260,7 @@ static void test_step_down(void **state)
 static void test_killed_connections(void **state)
 {
     struct help h;
-    struct race r;
+    static struct race r;
     struct writer writers[WRITERS];
 
     (void)state;
@@ -220,8 +269,8 @@ static void test_killed_connections(void **state)
     for (int i = 1; i <= 6; i++) {
         wait_for_batches(&r, i * 10);
         help_fail_point(&h, 3,
-                        i % 2 ? "'failCommands':['update'],'closeConnection':true"
-                              : "'failCommands':['update'],'errorCode':11602");
+                        i % 2 ? "'failCommands':['update','insert','find'],'closeConnection':true"
+                              : "'failCommands':['update','insert','find'],'errorCode':11602");
     }
     race_end(&r, writers, false);
     help_fail_point_off(&h);
@@ -244,7 +293,7 @@ static pid_t server_pid(void)
 static void test_frozen_server(void **state)
 {
     struct help h;
-    struct race r;
+    static struct race r;
     struct writer writers[WRITERS];
     pid_t pid = server_pid();
     struct err e = {0};
