@@ -147,14 +147,14 @@ BY_MONGODB = {"unique_conflict", "conflict", "validation", "rejected"}
 
 
 def test_explain_says_the_same(ran):
-    """The same reason, or a document, for one record of each group and outcome that can be told without asking MongoDB."""
+    """The same reason, or a document, for one record of each format and outcome that can be told without asking MongoDB."""
     chosen = {}
     for row in ROWS:
         record = row.one
         if record.outcome in BY_MONGODB | {"skipped"} or row.group.write != WRITES[0] or record.headers or not (record.key or b"x").isascii():
             continue
         if b"\0" not in (record.key or b""):
-            chosen.setdefault((row.group, record.outcome), row)
+            chosen.setdefault((row.group.format, record.outcome), row)
     config, wrong = ran.setup.file(), []
     for row in chosen.values():
         record = row.one
@@ -165,7 +165,7 @@ def test_explain_says_the_same(ran):
         text = done.stdout.decode(errors="replace")
         if (done.returncode == 0) != (record.outcome in SETTLED) or (record.outcome not in SETTLED and record.outcome not in text):
             wrong.append((row.id, done.returncode, text, done.stderr))
-    assert not wrong and len(chosen) > 50
+    assert not wrong and len(chosen) > 25
 
 
 def test_the_table_is_large_enough():
