@@ -25,6 +25,10 @@ void json_place_clear(struct json_place *p);
 /* True: there is a fault, at *out. False: the text is sound, and *out is empty. */
 bool json_fault_find(struct slice text, struct json_place *out);
 
+/* The first value on a level below `levels` (the whole value is the first) of a text without such
+ * a fault. False: there is none. */
+bool json_deep_find(struct slice text, unsigned levels, struct json_place *out);
+
 /*
  * The place of the value at this path in a sound text. False: it is not there; *out is the
  * innermost value on the way that is (its path says which), at least the whole value.

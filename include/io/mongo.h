@@ -60,6 +60,10 @@ const char *mongo_library_version(void); /* of the libmongoc that is loaded */
  */
 bool mongo_prove_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
 
+/* The same for check and explain, where one that run would make is fine; *found says which. */
+bool mongo_check_index(struct mongo *m, const struct config_route *route, const char **found,
+                       struct err *e) MUST_CHECK;
+
 /*
  * May the user that we are logged in as insert, update and find there, listIndexes unless the route
  * has trust_index, and createIndex when it has ensure_index? Asks connectionStatus, whose answer is

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "core/bson_diff.h"
+#include "core/json_bson.h"
 #include "core/json_place.h"
 #include "core/look.h"
 #include "core/payload.h"
@@ -248,10 +249,11 @@ static enum exit_code add_connected(const struct explain_in *in, const struct wr
                                     struct sheet *out)
 {
     enum exit_code code = EXIT_FINE, stored;
+    const char *found;
     struct err e;
 
-    if (mongo_prove_index(in->mongo, in->route, &e))
-        sheet_add(out, "index", in->route->trust_index ? "proved, or trusted" : "proved", NULL);
+    if (mongo_check_index(in->mongo, in->route, &found, &e))
+        sheet_add(out, "index", found, NULL);
     else
         code = refusal(out, "index", &e);
     stored = add_stored(in, op, out);
@@ -298,6 +300,17 @@ static void add_value_place(const struct record *r, struct sheet *out)
     path_clear(&path);
 }
 
+/* How many the payload may have. */
+static unsigned levels_of(const struct config_route *route)
+{
+    unsigned levels = JSON_BSON_LEVELS - (route->under[0] != '\0');
+
+    for (const char *c = route->under; *c; c++)
+        levels -= *c == '.';
+    return levels;
+}
+
+/* In BSON the error itself names the byte; text and bytes have no parts. */
 static void add_rejection(const struct explain_in *in, const struct record *r, struct sheet *out)
 {
     struct json_place place;
@@ -307,7 +320,9 @@ static void add_rejection(const struct explain_in *in, const struct record *r, s
     sheet_add(out, "error", r->rejected.text, NULL);
     if ((in->route->format == FORMAT_JSON || in->route->format == FORMAT_EXTJSON) && r->value.ptr &&
         r->value.len > 0) {
-        if (json_fault_find(r->value, &place))
+        if (json_fault_find(r->value, &place) ||
+            (r->rejected.reason == REASON_TOO_DEEP &&
+             json_deep_find(r->value, levels_of(in->route), &place)))
             add_place(&place, out);
         else if (r->rejected.path || r->rejected.reason == REASON_NOT_AN_OBJECT)
             add_value_place(r, out);

@@ -21,6 +21,7 @@ struct level {
 struct walk {
     const char *text;
     size_t len, at;
+    unsigned levels;          /* more are a fault */
     struct buf name;          /* scratch: the text that was read last, escapes resolved */
     const struct path *path;  /* NULL: looks for faults only */
     size_t matched;           /* how many names of it were found */
@@ -410,6 +411,8 @@ static bool read_value(struct walk *w, const struct level *level, unsigned depth
     c = peek(w);
     if (depth >= LEVELS)
         return fault(w, w->at, NULL, "nested more than 2048 levels deep");
+    if (depth >= w->levels && (c == '{' || c == '['))
+        return fault(w, w->at, level, "one level too deep");
     if (matched != SIZE_MAX && matched >= w->matched && w->path != NULL) {
         w->matched = matched;
         place_at(w, w->at, level, NULL);
@@ -439,7 +442,13 @@ static bool walk(struct walk *w)
 
 bool json_fault_find(struct slice text, struct json_place *out)
 {
-    struct walk w = {.text = text.ptr ? text.ptr : "", .len = text.len, .place = out};
+    return json_deep_find(text, LEVELS, out);
+}
+
+bool json_deep_find(struct slice text, unsigned levels, struct json_place *out)
+{
+    struct walk w = {
+        .text = text.ptr ? text.ptr : "", .len = text.len, .levels = levels, .place = out};
 
     *out = (struct json_place){0};
     return !walk(&w);
@@ -447,7 +456,11 @@ bool json_fault_find(struct slice text, struct json_place *out)
 
 bool json_value_find(struct slice text, const struct path *path, struct json_place *out)
 {
-    struct walk w = {.text = text.ptr ? text.ptr : "", .len = text.len, .path = path, .place = out};
+    struct walk w = {.text = text.ptr ? text.ptr : "",
+                     .len = text.len,
+                     .levels = LEVELS,
+                     .path = path,
+                     .place = out};
 
     *out = (struct json_place){0};
     return walk(&w) && w.matched == path->n;

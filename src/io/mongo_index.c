@@ -132,6 +132,24 @@ bool mongo_prove_index(struct mongo *m, const struct config_route *route, struct
     return ok;
 }
 
+bool mongo_check_index(struct mongo *m, const struct config_route *route, const char **found,
+                       struct err *e)
+{
+    struct look l;
+    struct err why;
+    bool missing = false;
+    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
+    bool looked = look_at(&l, m, route, client, e), ok = looked && index_proof_end(&l.proof, e);
+
+    mongoc_client_pool_push(m->pool, client);
+    *found =
+        ok && l.proof.forbidden[0] ? "trusted: it may not be asked for (trust_index)" : "proved";
+    if (looked && !ok && route->ensure_index && index_proof_may_make(&l.proof, &missing, &why) &&
+        missing)
+        *found = "not there yet: run makes it (ensure_index)";
+    return ok || missing;
+}
+
 static bool create_fail(const struct index_proof *p, struct err *e, const bson_error_t *be)
 {
     struct buf fields = {0};

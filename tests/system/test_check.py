@@ -293,6 +293,16 @@ def test_weak_write_concerns(stack, make):
         assert found["write concern"][0] == verdict and got == status, (keys, found["write concern"])
 
 
+def test_an_index_that_run_makes(stack, make):
+    setup = make(stack.topic(1))
+    line = f"dedup index of tests.{setup.collection.name}"
+    status, found = check(setup)
+    assert status == 0 and found[line] == ("ok", "not there yet: run makes it (ensure_index)")
+    setup.collection.create_index("eventId")  # in its way
+    status, found = check(setup)
+    assert status == 1 and found[line][0] == "wrong" and "not unique" in found[line][1]
+
+
 def test_no_name_is_said_twice(stack, make):
     setup = make(stack.topic(1))
     setup.routes[0]["ensure_index"] = False

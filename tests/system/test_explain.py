@@ -88,7 +88,8 @@ def test_dead_letter_with_reason_and_place(explain, payload, reason, place):
     (b' []', {"byte": 1, "path": ""}), (b'{"id": 1, "order": {"at": "soon"}}', {"byte": 26, "path": "order.at"}),
     (b'{"id": 1, "order": [{"at": 1}]}', {"byte": 19, "path": "order"}),
     (b'{"x": 1}', {"byte": 0, "path": ""}), (b'{"x": 1, "id": {"$gt": ""}}', {"byte": 15, "path": "id"}),
-    (b'{"id": 1, "_id": []}', {"byte": 17, "path": "_id"})], ids=lambda v: v.decode("latin-1") if isinstance(v, bytes) else "")
+    (b'{"id": 1, "_id": []}', {"byte": 17, "path": "_id"}),
+    (b'{"id": 1, "x": ' + b"[" * 99 + b"]" * 99 + b', "y": ' + b"[" * 100 + b"]" * 100 + b"}", {"byte": 15 + 198 + 7 + 99, "path": "y" + "[0]" * 99})], ids=lambda v: v.decode("latin-1") if isinstance(v, bytes) else "")
 def test_exact_place_of_the_fault(explain, payload, place):
     status, lines, _ = explain(route_of(types={"order.at": "date"}), payload)
     text = lines["place"][0]
@@ -245,7 +246,7 @@ def test_record_of_kafka(stack, make):
 def test_what_is_there_already(stack, make):
     topic = stack.topic(1)
     setup = make(topic)
-    setup.routes[0].update(types={"at": "date"}, dedup={"key": ["order.id"]})
+    setup.routes[0].update(types={"at": "date"}, dedup={"key": ["order.id"]}, ensure_index=False)
     payload = b'{"order": {"id": 7, "x": [1, 2]}, "at": 5, "only": 1}'
     options = ("--topic", topic, "--connect")
     status, shown, _ = asked(setup, *options, stdin=payload)

@@ -157,6 +157,21 @@ static void test_depth(void **state)
     }
 }
 
+static void test_too_deep_for_a_document(void **state)
+{
+    struct json_place p;
+
+    (void)state;
+    assert_false(json_deep_find(TEXT("{\"a\": [1, {\"b\": 2}]}"), 3, &p));
+    assert_true(json_deep_find(TEXT("{\"a\": [1, {\"b\": 2}]}"), 2, &p));
+    assert_int_equal(p.byte, 10);
+    assert_string_equal(buf_text(&p.path), "a[1]");
+    json_place_clear(&p);
+    assert_true(json_deep_find(TEXT("{\"a\": x}"), 9, &p)); /* what comes first */
+    assert_int_equal(p.byte, 6);
+    json_place_clear(&p);
+}
+
 /* --- against jansson --- */
 
 static void same_as_jansson(const char *text, size_t len)
@@ -229,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_duplicate_name_tells_both),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_too_deep_for_a_document),
         cmocka_unit_test(test_agrees_with_jansson_about_mutated_texts),
     };
 
