@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/secret.h"
 
 enum { HEARTBEAT_MAX_MS = 60000 }; /* beside what a drain may take */
 
@@ -41,7 +42,8 @@ static bool page_ready(struct buf *why, void *ctx)
     }
     kafka_source_health(&a->source, &health);
     if (health.problem[0]) {
-        buf_printf(why, "kafka: %s", health.problem);
+        buf_add_text(why, "kafka: ");
+        secret_hide(health.problem, why); /* librdkafka's words */
         return false;
     }
     if (!health.joined) {
@@ -59,7 +61,7 @@ static bool page_ready(struct buf *why, void *ctx)
             a->config->dead_letter.topic);
         return false;
     }
-    buf_printf(why, "ok, %zu partitions", health.assigned);
+    buf_printf(why, "ok, %zu partition%s", health.assigned, health.assigned == 1 ? "" : "s");
     return true;
 }
 
