@@ -48,6 +48,9 @@ const char *config_topic_fault(const char *text)
     }
     if (strspn(text, letters) != strlen(text))
         return "is not a topic name: letters, digits, '.', '_' and '-' (a regex starts with ^)";
+    if (strcmp(text, "__consumer_offsets") == 0 || strcmp(text, "__transaction_state") == 0 ||
+        strcmp(text, "__share_group_state") == 0)
+        return "is Kafka's own topic, which is never read as input";
     if (strcmp(text, ".") == 0 || strcmp(text, "..") == 0 || *text == '\0')
         return "is not a topic name";
     return NULL;

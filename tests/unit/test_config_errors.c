@@ -518,6 +518,9 @@ static void topics_with_two_ways(void **state)
         {"[[route]]\ntopics = [\"a/b\"]\ncollection = \"d.e\"\ndedup.key = [\"id\"]",
          "f:12:11: route.topics: \"a/b\" is not a topic name: letters, digits, '.', '_' and '-' (a "
          "regex starts with ^)"},
+        {"[[route]]\ntopics = [\"__consumer_offsets\"]\ncollection = \"d.e\"\ndedup.key = [\"id\"]",
+         "f:12:11: route.topics: \"__consumer_offsets\" is Kafka's own topic, which is never read "
+         "as input"},
         {"[[route]]\ntopics = [\"..\"]\ncollection = \"d.e\"\ndedup.key = [\"id\"]",
          "f:12:11: route.topics: \"..\" is not a topic name"},
     };
