@@ -731,9 +731,7 @@ void plan_looked(struct plan *p, const struct outcome_call *call)
         if (somebody && o.code != 0) { /* as for a write that is not understood */
             o.doubt = DOUBT_ALONE;
             o.text = mem_text(call->message ? call->message : "the read was refused");
-            p->judged[0] = o;
-            lone_failure(p);
-            return;
+            done(p, p->sent[0], o);
         }
         give_up(p, o.retry, o.code);
         return;

@@ -437,7 +437,7 @@ static void test_look_alone(void **state)
     talk_end(&t);
 }
 
-/* A read that is refused alone by a code that nobody knows holds up its own lane only. */
+/* A read that is refused alone by a code that nobody knows is doubtful, as a write would be. */
 static void test_look_that_nobody_understands(void **state)
 {
     struct talk t;
@@ -445,20 +445,13 @@ static void test_look_that_nobody_understands(void **state)
     (void)state;
     talk_begin(&t, "Aa Bb Cc Ad", 10);
     command(&t, "Uo 0 1 2 3");
-    reply(&t, "11000");
-    command(&t, "L 0");
-    refuse_look(&t, 424242);
-    command(&t, "U 1 2");
-    reply(&t, "11000 11000");
-    command(&t, "L 1 2");
-    refuse_look(&t, 424242);
+    reply(&t, "I 11000");
     command(&t, "L 1");
-    looked(&t, "F");
-    command(&t, "L 2");
-    refuse_look(&t, 424242); /* the second: everybody's */
-    results(&t, "UDUL");
-    assert_int_equal(plan_results(t.p)[0].doubt, DOUBT_ALONE);
-    assert_non_null(plan_results(t.p)[0].text);
+    refuse_look(&t, 424242);
+    results(&t, "IULL");
+    assert_int_equal(plan_results(t.p)[1].doubt, DOUBT_ALONE);
+    assert_non_null(plan_results(t.p)[1].text);
+    assert_int_equal(plan_results(t.p)[2].doubt, DOUBT_NONE);
     talk_end(&t);
 
     talk_begin(&t, "Aa Bb Cc", 10); /* a suspected one is read by itself from the start */
@@ -467,10 +460,12 @@ static void test_look_that_nobody_understands(void **state)
     command(&t, "L 0 2");
     looked(&t, "F-");
     command(&t, "L 1");
-    refuse_look(&t, 424242);
+    looked(&t, "-");
     command(&t, "U 2");
     reply(&t, "I");
-    results(&t, "DUI");
+    command(&t, "U 1");
+    reply(&t, "I");
+    results(&t, "DII");
     talk_end(&t);
 }
 
