@@ -15,7 +15,9 @@ struct invalidation *invalidation_add(struct invalidation_list *l, enum invalida
     }
 
     struct invalidation *i = &l->items[l->n++];
-    *i = (struct invalidation){.kind = kind, .rule = rule, .name = name, .body = body};
+    *i = (struct invalidation){.kind = kind, .rule = rule};
+    i->name = name;
+    i->body = body;
     return i;
 }
 
