@@ -366,7 +366,7 @@ static bool same_id_name(const char *a, const char *b)
     a += *a == '@';
     b += *b == '@';
     for (; *a && *b; a++, b++) {
-        char ca = *a == '.' || *a == '$' ? '_' : *a, cb = *b == '.' || *b == '$' ? '_' : *b;
+        int ca = *a == '.' || *a == '$' ? '_' : *a, cb = *b == '.' || *b == '$' ? '_' : *b;
 
         if (ca != cb)
             return false;
