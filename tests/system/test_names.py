@@ -1,6 +1,7 @@
 """Names of fields: what the server does with each kind, what we do, and docs/names.md, whose table this makes.
 
 And places: what is put into a document never replaces what is there."""
+import itertools
 import json
 
 import bson
@@ -196,7 +197,9 @@ def table(ran, collection):
 
 def test_the_table_in_docs(ran, stack):
     made = table(ran, stack.collection())
-    committed = [line for line in (ROOT / "docs" / "names.md").read_text().splitlines() if line.startswith("|")]
+    lines = (ROOT / "docs" / "names.md").read_text().splitlines()
+    start = lines.index(made[0]) if made[0] in lines else 0
+    committed = list(itertools.takewhile(lambda line: line.startswith("|"), lines[start:]))
     assert committed == made, "docs/names.md should have this table:\n" + "\n".join(made)
 
 
