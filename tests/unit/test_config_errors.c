@@ -715,8 +715,8 @@ static void places_that_are_free(void **state)
         "dedup = {key = [\"order.id\"]}\nrename.order = \"o\"",
         "dedup = {key = [\"id\"]}\nset._id = \"@key\"",
         "dedup = {key = [\"id\"]}\nset._payload_hash = 1", /* the check is off */
-        "dedup = {key = [\"id\"], conflict = \"dead_letter\"}\nunder = \"p\"\nrename.a = "
-        "\"_payload_hash\"",
+        ("dedup = {key = [\"id\"], conflict = \"dead_letter\"}\nunder = \"p\"\nrename.a = "
+         "\"_payload_hash\""),
         "dedup = {key = [\"id\"]}\nwrite = \"auto\"",
     };
 
