@@ -21,7 +21,6 @@ struct list {
     struct row *rows;
     size_t n, cap, last; /* last: that many of the newest are shown */
     uint64_t counts[DLQ_STATES];
-    uint64_t trimmed;
     struct mapping **mappings; /* --connect */
     struct mongo *mongo;
 };
@@ -49,7 +48,6 @@ static void trim(struct list *list)
     for (size_t i = 0; i < list->n - gone; i++)
         list->rows[i] = list->rows[i + gone];
     list->n -= gone;
-    list->trimmed += gone;
 }
 
 static void add_row(struct list *list, const struct record *r, const struct letter *l, char *text)
@@ -62,9 +60,9 @@ static void add_row(struct list *list, const struct record *r, const struct lett
             list->rows = mem_grow(list->rows, list->cap, sizeof *list->rows);
         }
     }
-    list->rows[list->n++] = (struct row){.time_ms = dlq_time_ms(r, l),
-                                         .place = {.partition = r->partition, .offset = r->offset},
-                                         .text = text};
+    list->rows[list->n] = (struct row){.time_ms = dlq_time_ms(r, l),
+                                       .place = {.partition = r->partition, .offset = r->offset}};
+    list->rows[list->n++].text = text;
 }
 
 /* --- what is there now --- */

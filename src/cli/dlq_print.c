@@ -50,8 +50,10 @@ static void add_base64(struct buf *out, struct slice s)
         unsigned bits = (unsigned)at[i] << 16 | (n > 1 ? (unsigned)at[i + 1] << 8 : 0U) |
                         (n > 2 ? (unsigned)at[i + 2] : 0U);
 
-        for (unsigned k = 0; k < 4; k++)
-            buf_add_char(out, k <= n ? digits[bits >> (18 - 6 * k) & 63] : '=');
+        for (unsigned k = 0; k <= n; k++)
+            buf_add_char(out, digits[bits >> (18 - 6 * k) & 63]);
+        for (; n < 3; n++)
+            buf_add_char(out, '=');
     }
 }
 
