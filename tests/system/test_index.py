@@ -1,5 +1,9 @@
 """The dedup index is proved at start, or the process refuses with the text that helps."""
+import datetime
+
+import bson
 import pytest
+from fake_mongos import FakeMongos
 
 CASES = [
     ("missing", lambda c: c.create_index("other"), "idemsink init"),
@@ -95,3 +99,65 @@ def test_check_connect_names_what_is_wrong(stack, make):
     assert done.returncode == 1
     line = [l for l in done.stdout.decode().splitlines() if l.startswith("dedup index")][0]
     assert " wrong " in line and "unique" in line
+
+
+# --- a sharded cluster, as far as one can be had without mongos ---
+
+
+@pytest.fixture
+def mongos(stack):
+    fake = FakeMongos(int(stack.mongo_uri.split("127.0.0.1:")[1].split("/")[0]))
+    yield fake
+    fake.close()
+
+
+def shard(mongos, setup, key, **more):
+    """As a 6.0 lists it."""
+    name = f"{setup.collection.database.name}.{setup.collection.name}"
+    mongos.sharded[name] = {"_id": name, "lastmodEpoch": bson.ObjectId(), "lastmod": datetime.datetime(2026, 1, 1), "timestamp": bson.Timestamp(1, 1),
+                            "uuid": bson.Binary(bytes(16), 4), "key": key, "unique": False, "noBalance": False, **more}
+    return name
+
+
+@pytest.mark.parametrize("key", [None, {"eventId": 1}, {"eventId": "hashed"}, {"eventId": 1, "tenant": 1}, {"tenant": 1}], ids=str)
+def test_a_shard_key_within_the_dedup_key(stack, make, mongos, key):
+    topic = stack.topic(1)
+    setup = make(topic, dedup=("eventId", "tenant"))
+    setup.sections["mongo"]["uri"] = mongos.uri()
+    if key:
+        shard(mongos, setup, key)
+    stack.produce(topic, [{"eventId": "e", "tenant": "t"}] * 3)
+    setup.run_until_end()
+    assert setup.collection.count_documents({}) == 1
+    assert mongos.asked[-1] == {"_id": f"tests.{setup.collection.name}"}
+
+
+@pytest.mark.parametrize("into_id", [False, True])
+def test_a_shard_key_outside_of_the_dedup_key(stack, make, mongos, into_id):
+    """Two equal keys could live on two shards, where no index sees both."""
+    setup = make(stack.topic(1))
+    setup.sections["mongo"]["uri"] = mongos.uri()
+    if into_id:
+        setup.routes[0]["dedup"]["into"] = "_id"
+    name = shard(mongos, setup, {"eventId": 1, "region": 1} if not into_id else {"eventId": 1})
+    for command in (["check", "--connect"], ["init"]):
+        done = setup.command(*command)
+        text = (done.stdout + done.stderr).decode()
+        assert done.returncode != 0 and f"{name} is sharded by {'eventId' if into_id else 'region'}" in text
+    worker = setup.start()
+    assert worker.wait(20) == 78 and "is sharded by" in worker.log_tail() and "add it to dedup.key" in worker.log_tail()
+
+
+def test_config_collections_that_may_not_be_read(stack, make, mongos):
+    topic = stack.topic(1)
+    setup = make(topic)
+    setup.sections["mongo"]["uri"] = mongos.uri()
+    mongos.refused = True
+    worker = setup.start()
+    assert worker.wait(20) == 77
+    text = worker.log_tail()
+    assert "no right to find in config.collections (role clusterMonitor has it)" in text and "trust_index = true" in text
+    setup.routes[0]["trust_index"] = True
+    stack.produce(topic, [{"eventId": "e"}] * 3)
+    setup.run_until_end()
+    assert setup.collection.count_documents({}) == 1
