@@ -59,7 +59,7 @@ const struct value *values_get(const struct values *v, const json_t *node)
 
 const uint8_t *values_bytes(const struct values *v, const struct value *value)
 {
-    const void *base = v->raw.ptr != NULL ? v->raw.ptr : v->made.data;
+    const void *base = v->raw.ptr != NULL ? v->raw.ptr : buf_text(&v->made);
 
     return (const uint8_t *)base + value->at;
 }
