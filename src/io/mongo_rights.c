@@ -10,16 +10,20 @@ static const char *const needed[NEEDED] = {"insert", "update", "find", "listInde
 
 static bool is_needed(const struct config_route *route, size_t i)
 {
-    return (i != CREATE_INDEX || route->ensure_index) && (i != LIST_INDEXES || !route->trust_index);
+    return (i != CREATE_INDEX || route->ensure_index) &&
+           (i != LIST_INDEXES || !route->trust_index) &&
+           (i != UPDATE || route->write == WRITE_UPSERT);
 }
 
 static const char *all_needed(const struct config_route *route)
 {
-    static const char *const texts[2][2] = {
-        {"insert, update, find, listIndexes", "insert, update, find, listIndexes, createIndex"},
-        {"insert, update, find", "insert, update, find, createIndex"}};
+    static const char *const texts[2][2][2] = {
+        {{"insert, update, find, listIndexes", "insert, update, find, listIndexes, createIndex"},
+         {"insert, update, find", "insert, update, find, createIndex"}},
+        {{"insert, find, listIndexes", "insert, find, listIndexes, createIndex"},
+         {"insert, find", "insert, find, createIndex"}}};
 
-    return texts[route->trust_index][route->ensure_index];
+    return texts[route->write != WRITE_UPSERT][route->trust_index][route->ensure_index];
 }
 
 static bool sub_iter(const bson_t *doc, const char *path, bson_iter_t *out)

@@ -65,12 +65,13 @@ def guarded(stack, tmp_path_factory):
 
 @pytest.fixture
 def check(stack, tmp_path):
-    """check(uri) -> (exit status, {line's name: (verdict, text)}) of a route to tests.rights."""
+    """check(uri, **keys) -> (exit status, {line's name: (verdict, text)}) of a route with these keys to tests.rights."""
     topic = stack.topic(1)
 
-    def run(uri):
+    def run(uri, **keys):
         setup = Setup(stack, tmp_path, topic, collection=stack.mongo["tests"]["rights"], dead_letters=False)
         setup.sections["mongo"]["uri"] = uri
+        setup.routes[0].update(keys)
         done = setup.command("check", "--connect")
         assert b":root@" not in done.stdout + done.stderr
         lines = [re.match(r"(.{34,}?) (ok|wrong|can't tell|warning|none)  *(.*)", line) for line in done.stdout.decode().splitlines()]
@@ -106,6 +107,16 @@ def test_rights(guarded, check, name, roles, privileges, missing):
     else:
         assert (verdict, text) == ("ok", ", ".join(ALL))
         assert status == 0 and "run makes it" in lines["dedup index of tests.rights"][1]  # it is not there yet
+
+
+def test_who_only_inserts(guarded, check):
+    """No update is sent by write = "insert" and "auto"."""
+    guarded.user("inserter", [], [("tests", "rights", ["insert", "find", "listIndexes"]), ("tests", "", ["listCollections"])])
+    for mode in ("insert", "auto"):
+        _, lines = check(guarded.uri("inserter"), write=mode, ensure_index=False)
+        assert lines["rights on tests.rights"] == ("ok", "insert, find, listIndexes")
+    status, lines = check(guarded.uri("inserter"), ensure_index=False)
+    assert status == 77 and "no right to update on tests.rights" in lines["rights on tests.rights"][1]
 
 
 def test_wrong_password_and_nobody(guarded, check, stack):
