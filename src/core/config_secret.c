@@ -119,8 +119,12 @@ static char *decoded(const char *text)
     for (; *text; text++) {
         int high = *text == '%' ? hex(text[1]) : -1, low = high >= 0 ? hex(text[2]) : -1;
 
-        buf_add_char(&b, low >= 0 ? (char)(16 * high + low) : *text);
-        text += low >= 0 ? 2 : 0;
+        if (low < 0) {
+            buf_add_char(&b, *text);
+            continue;
+        }
+        buf_add_char(&b, (char)(16 * high + low));
+        text += 2;
     }
     return b.data ? b.data : mem_text("");
 }

@@ -103,7 +103,9 @@ void json_place_print(const struct json_place *p, struct buf *out)
 
 static char peek(const struct walk *w)
 {
-    return w->at < w->len ? w->text[w->at] : '\0';
+    if (w->at < w->len)
+        return w->text[w->at];
+    return '\0';
 }
 
 static void skip_space(struct walk *w)

@@ -23,10 +23,15 @@ static bool ask(struct redis_asker *a, int argc, const char **argv, redisReply *
     *out = NULL;
     if (!redis_link_open(&a->link, e))
         return false;
-    if (redisAppendCommandArgv(a->link.context, argc, argv, NULL) != REDIS_OK)
-        return err_set(e, ERR_TRANSIENT, 0, "redis at %s: out of memory", a->link.where);
-    return redis_link_flush(&a->link, deadline_ms, e) &&
-           redis_link_answer(&a->link, deadline_ms, out, e);
+    if (redisAppendCommandArgv(a->link.context, argc, argv, NULL) != REDIS_OK) {
+        (void)err_set(e, ERR_TRANSIENT, 0, "redis at %s: out of memory", a->link.where);
+        return false;
+    }
+    if (!redis_link_flush(&a->link, deadline_ms, e) ||
+        !redis_link_answer(&a->link, deadline_ms, out, e))
+        return false;
+    MUST(*out != NULL);
+    return true;
 }
 
 static bool is_error(const redisReply *reply)
