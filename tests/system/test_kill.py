@@ -27,10 +27,17 @@ def kill_along_the_way(setup, feed, start, kills, workers=2):
     return running
 
 
+def any_mode(setup):
+    """The result is the same whichever it is."""
+    setup.routes[0]["write"] = random.choice(("upsert", "insert", "auto"))
+    print("write =", setup.routes[0]["write"])
+
+
 def test_twenty_kills(stack, make, seed):
     feed = Feed(stack, PARTITIONS)
     setup = make(feed.topic)
     fast_sessions(setup)
+    any_mode(setup)
     setup.sections["worker"].update(batch=50, threads=2, commit_interval="50ms")
     feed.send(15000, poison=60)
     assert feed.deliveries > 29000
@@ -45,6 +52,7 @@ def test_kills_of_static_members(stack, make, seed):
     """kafka.instance_id: the killed member comes back to its partitions without a rebalance."""
     feed = Feed(stack, PARTITIONS)
     setup = make(feed.topic)
+    any_mode(setup)
     setup.sections["worker"].update(batch=50, threads=2, commit_interval="50ms")
     feed.send(6000, poison=20)
 
