@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -64,11 +63,20 @@ struct row {
     uint64_t value;
 };
 
+/* Not getrusage(): its peak begins with that of whoever started this process, as exec() keeps it.
+ */
 static uint64_t peak_bytes(void)
 {
-    struct rusage usage;
+    FILE *status = fopen("/proc/self/status", "r");
+    uint64_t kib = 0;
+    char line[256];
 
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    if (status == NULL)
+        return 0;
+    while (fgets(line, sizeof line, status) != NULL && sscanf(line, "VmHWM: %" SCNu64, &kib) != 1)
+        ;
+    (void)fclose(status);
+    return kib * 1024;
 }
 
 static void time_member(const char *name, int64_t wall_ms)

@@ -131,7 +131,7 @@ static bool take_scoped_code(struct reader *r, const uint8_t *end, unsigned leve
 static bool skip_value(struct reader *r, const uint8_t *end, uint8_t type, unsigned level)
 {
     const uint8_t *bytes;
-    struct slice text;
+    struct slice text, options;
 
     switch (type) {
     case BSON_TYPE_UNDEFINED:
@@ -152,7 +152,7 @@ static bool skip_value(struct reader *r, const uint8_t *end, uint8_t type, unsig
     case BSON_TYPE_BINARY:
         return take_binary(r, end);
     case BSON_TYPE_REGEX:
-        return take_cstring(r, end, &text) && take_cstring(r, end, &text);
+        return take_cstring(r, end, &text) && take_cstring(r, end, &options);
     case BSON_TYPE_CODE:
     case BSON_TYPE_SYMBOL:
         return take_string(r, end, &text);
