@@ -28,6 +28,7 @@ struct letter {
     uint32_t attempts;
     int64_t time_ms;                                  /* when it was given up */
     bool value_dropped, headers_dropped, key_dropped; /* it was too large for the topic */
+    int64_t value_bytes; /* value_dropped: how long it was; -1: it doesn't say */
 
     /* Of the record as it was. NONE: it had none, or nobody knows it any more (a topic that puts in
      * its own, and a letter of a version that didn't write it down). */
@@ -40,6 +41,14 @@ void letter_read(const struct record *r, struct letter *out);
 
 /* Nothing is missing: it can be what it was. OURS only. */
 bool letter_is_whole(const struct letter *l);
+
+/*
+ * Of one that is not whole: is this the record, as its topic still has it? The topic may have been
+ * made anew since, so not the place alone decides, but timestamp, length of the value, and the key
+ * where the letter has it.
+ */
+bool letter_is_of(const struct record *letter, const struct letter *l,
+                  const struct record *original);
 
 /*
  * The record as it was read the first time, to be freed: key, value, headers without ours,

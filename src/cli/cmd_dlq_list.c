@@ -67,16 +67,18 @@ static void add_row(struct list *list, const struct record *r, const struct lett
 
 /* --- what is there now --- */
 
-/* NULL with *e: MongoDB can't be asked. The rest is for good. */
+/* NULL with *e: MongoDB or Kafka can't be asked. */
 static const char *now(struct list *list, const struct record *r, const struct letter *l,
                        struct err *e)
 {
-    const char *topic = NULL, *text = "refused";
-    int route = dlq_route(&list->dlq, l, &topic);
-    struct record *again = letter_restore(r, l, topic);
+    const char *text = "refused";
+    struct record *again = dlq_restore(&list->dlq, r, l, e);
     struct write_op op = {0};
     bson_t *found = NULL;
 
+    if (again == NULL)
+        return e->kind == ERR_INPUT ? "gone" : NULL;
+    uint32_t route = again->route;
     mapping_order(list->mappings[route], again);
     switch (mapping_build(list->mappings[route], again, &op)) {
     case MAPPING_WRITE:
@@ -156,7 +158,7 @@ static bool list_one(void *ctx, const struct record *r, const struct letter *l, 
     list->counts[state]++;
     if (state == DLQ_OLDER && !list->dlq.args->all)
         return true;
-    if (list->mongo != NULL && (state == DLQ_OPEN || state == DLQ_OLDER) && letter_is_whole(l)) {
+    if (list->mongo != NULL && state <= DLQ_INCOMPLETE) {
         there = now(list, r, l, e);
         if (there == NULL)
             return false;

@@ -176,21 +176,33 @@ static bool flush(struct replaying *p, struct err *e)
     return ok;
 }
 
-static bool take(struct replaying *p, const struct record *r, const struct letter *l, struct err *e)
+/* Takes over again, the record that r speaks of. */
+static bool take(struct replaying *p, const struct record *r, struct record *again, struct err *e)
 {
-    const char *topic;
-    int route = dlq_route(&p->dlq, l, &topic);
-
     if (p->n == p->cap) {
         p->cap = p->cap ? 2 * p->cap : 64;
         p->items = mem_grow(p->items, p->cap, sizeof *p->items);
     }
-    struct record *again = letter_restore(r, l, topic);
-    again->route = (uint32_t)route;
     p->items[p->n++] =
         (struct replay_item){.record = again, .partition = r->partition, .offset = r->offset};
     p->bytes += again->bytes;
     return p->bytes < (size_t)p->dlq.config->worker.max_bytes / 2 || flush(p, e);
+}
+
+static bool take_or_leave(struct replaying *p, const struct record *r, const struct letter *l,
+                          enum dlq_state state, struct err *e)
+{
+    struct record *again = NULL;
+
+    if (state == DLQ_OPEN || state == DLQ_INCOMPLETE) {
+        again = dlq_restore(&p->dlq, r, l, e);
+        if (again == NULL && e->kind != ERR_INPUT)
+            return false;
+    }
+    if (again != NULL)
+        return take(p, r, again, e);
+    left_out(p, r, l, state);
+    return true;
 }
 
 static bool replay_one(void *ctx, const struct record *r, const struct letter *l, struct err *e)
@@ -201,13 +213,11 @@ static bool replay_one(void *ctx, const struct record *r, const struct letter *l
     if (!dlq_wanted(&p->dlq, r, l))
         return true;
     state = dlq_state(&p->dlq, r, l);
-    if (state == DLQ_OPEN)
-        return take(p, r, l, e);
-    if (state == DLQ_INCOMPLETE || state == DLQ_NO_ROUTE || state == DLQ_BROKEN)
-        left_out(p, r, l, state);
-    else /* not ours, or not any more: as many as there may be */
-        p->left[state]++;
-    return true;
+    if (state == DLQ_OLDER || state == DLQ_OTHER_GROUP || state == DLQ_FOREIGN) {
+        p->left[state]++; /* not ours, or not any more: as many as there may be */
+        return true;
+    }
+    return take_or_leave(p, r, l, state, e);
 }
 
 static bool replay_places(struct replaying *p, struct err *e)
@@ -216,7 +226,7 @@ static bool replay_places(struct replaying *p, struct err *e)
         const struct dlq_place *place = &p->dlq.places[i];
         struct record *r = dlq_read(&p->dlq, place, e);
         struct letter l;
-        bool ok = true;
+        bool ok;
 
         if (r == NULL && e->kind != ERR_INPUT)
             return false;
@@ -226,11 +236,7 @@ static bool replay_places(struct replaying *p, struct err *e)
             continue;
         }
         letter_read(r, &l);
-        enum dlq_state state = dlq_state(&p->dlq, r, &l);
-        if (state == DLQ_OPEN)
-            ok = take(p, r, &l, e);
-        else
-            left_out(p, r, &l, state);
+        ok = take_or_leave(p, r, &l, dlq_state(&p->dlq, r, &l), e);
         record_free(r);
         if (!ok)
             return false;

@@ -45,7 +45,9 @@ static void print_letter(const struct show *s)
                l->kind == LETTER_BROKEN ? ": " : "", l->kind == LETTER_BROKEN ? l->fault : "");
         return;
     }
-    if (s->state != DLQ_OPEN)
+    if (s->state == DLQ_INCOMPLETE) /* "now" says more */
+        printf("%-13s %s\n", "state", dlq_state_name(s->state));
+    else if (s->state != DLQ_OPEN)
         printf("%-13s %s: %s\n", "state", dlq_state_name(s->state), dlq_state_help(s->state));
     dlq_add_origin(&origin, l);
     printf("%-13s %s\n", "record", buf_text(&origin));
@@ -136,26 +138,30 @@ static void print_json(const struct show *s)
 static enum exit_code explain_now(struct show *s, struct sheet *sheet)
 {
     const struct config *c = s->dlq.config;
-    const char *topic = NULL;
-    int route = dlq_route(&s->dlq, &s->l, &topic);
     char *instance_id = cli_instance_id(c);
     struct err e;
     struct mapping **mappings = cli_mappings(c, instance_id, &e);
     struct mongo *mongo = NULL;
+    struct record *again = NULL;
     enum exit_code code = EXIT_FINE;
 
-    if (mappings == NULL || (s->dlq.args->connect && (mongo = mongo_new(c, &e)) == NULL)) {
-        code = cli_fail(&e);
+    if (mappings == NULL || (s->dlq.args->connect && (mongo = mongo_new(c, &e)) == NULL) ||
+        (again = dlq_restore(&s->dlq, s->r, &s->l, &e)) == NULL) {
+        if (mappings != NULL && e.kind == ERR_INPUT)
+            sheet_add(sheet, "outcome", e.text, NULL);
+        else
+            code = cli_fail(&e);
     } else {
-        struct record *again = letter_restore(s->r, &s->l, topic);
-        struct explain_in in = {
-            .config = c, .route = &c->routes[route], .mapping = mappings[route], .mongo = mongo};
+        struct explain_in in = {.config = c,
+                                .route = &c->routes[again->route],
+                                .mapping = mappings[again->route],
+                                .mongo = mongo};
 
         code = explain_rows(&in, again, sheet);
         if (code == EXIT_FOUND) /* that it is one still is what was asked */
             code = EXIT_FINE;
-        record_free(again);
     }
+    record_free(again);
     mongo_free(mongo);
     cli_mappings_free(mappings, c->n_routes);
     mem_free(instance_id);
@@ -164,7 +170,7 @@ static enum exit_code explain_now(struct show *s, struct sheet *sheet)
 
 static bool can_be_explained(const struct show *s)
 {
-    return s->state == DLQ_OPEN || s->state == DLQ_OLDER;
+    return s->state <= DLQ_INCOMPLETE;
 }
 
 static enum exit_code print_all(struct show *s)

@@ -31,8 +31,7 @@ const char *dlq_state_help(enum dlq_state state)
     static const char *const texts[DLQ_STATES] = {
         "",
         "a newer dead letter speaks of the same record",
-        ("it was too large for the topic, so a part of the record is not in it; the record itself "
-         "may still be in its topic (idemsink explain --offset)"),
+        "it was too large for the topic, and its record is gone from its own",
         "no route reads the topic that it came from",
         "another consumer group sent it there",
         "idemsink did not send it there",
@@ -295,4 +294,32 @@ enum dlq_state dlq_state(struct dlq *d, const struct record *r, const struct let
     if (d->surveyed && !letter_table_newest(d->table, l, r->partition, r->offset))
         return DLQ_OLDER;
     return letter_is_whole(l) ? DLQ_OPEN : DLQ_INCOMPLETE;
+}
+
+struct record *dlq_restore(struct dlq *d, const struct record *r, const struct letter *l,
+                           struct err *e)
+{
+    const char *topic = NULL;
+    int route = dlq_route(d, l, &topic);
+    struct record *again;
+
+    MUST(route >= 0 && topic != NULL);
+    if (letter_is_whole(l)) {
+        again = letter_restore(r, l, topic);
+    } else {
+        again = kafka_read_one(d->config, topic, l->partition, l->offset, DLQ_WAIT_MS, e);
+        if (again == NULL && e->kind == ERR_CONFIG) /* no such topic any more */
+            e->kind = ERR_INPUT;
+        if (again == NULL)
+            return NULL;
+        if (!letter_is_of(r, l, again)) {
+            record_free(again);
+            (void)err_set(e, ERR_INPUT, 0, "%s:%d:%" PRId64 " is another record now", topic,
+                          (int)l->partition, l->offset);
+            return NULL;
+        }
+        again->attempts = l->attempts < UINT32_MAX ? l->attempts + 1 : l->attempts;
+    }
+    again->route = (uint32_t)route;
+    return again;
 }

@@ -86,9 +86,20 @@ static int64_t number(struct reader *in, const char *name, int64_t max, const ch
     return n;
 }
 
-static bool dropped(struct reader *in, const char *name, const char *fault)
+/* "dropped: too large, N bytes" */
+static bool dropped(struct reader *in, const char *name, const char *fault, int64_t *bytes)
 {
-    return only(in, name, false, fault).ptr != NULL;
+    static const char before[] = "dropped: too large, ", behind[] = " bytes";
+    struct slice text = only(in, name, false, fault);
+    size_t around = sizeof before - 1 + sizeof behind - 1;
+    const char *at = text.ptr;
+
+    *bytes = -1;
+    if (text.len > around && memcmp(at, before, sizeof before - 1) == 0 &&
+        memcmp(at + text.len - (sizeof behind - 1), behind, sizeof behind - 1) == 0 &&
+        !number_of(slice_of(at + sizeof before - 1, text.len - around), 0, INT64_MAX, bytes))
+        *bytes = -1;
+    return text.ptr != NULL;
 }
 
 /*
@@ -117,6 +128,7 @@ static void timestamp_of(struct reader *in, struct letter *out)
 static void read_ours(struct reader *in, struct letter *out)
 {
     struct slice time;
+    int64_t ignored;
 
     out->topic = only(in, "idemsink.topic", true, "idemsink.topic is missing, or there twice");
     if (in->fault == NULL && !topic_of(out->topic))
@@ -135,9 +147,11 @@ static void read_ours(struct reader *in, struct letter *out)
     out->group = only(in, "idemsink.group", true, "idemsink.group is missing, or there twice");
     out->version =
         only(in, "idemsink.version", true, "idemsink.version is missing, or there twice");
-    out->value_dropped = dropped(in, "idemsink.value", "idemsink.value is there twice");
-    out->headers_dropped = dropped(in, "idemsink.headers", "idemsink.headers is there twice");
-    out->key_dropped = dropped(in, "idemsink.key", "idemsink.key is there twice");
+    out->value_dropped =
+        dropped(in, "idemsink.value", "idemsink.value is there twice", &out->value_bytes);
+    out->headers_dropped =
+        dropped(in, "idemsink.headers", "idemsink.headers is there twice", &ignored);
+    out->key_dropped = dropped(in, "idemsink.key", "idemsink.key is there twice", &ignored);
     timestamp_of(in, out);
 }
 
@@ -161,6 +175,19 @@ void letter_read(const struct record *r, struct letter *out)
 bool letter_is_whole(const struct letter *l)
 {
     return !l->value_dropped && !l->headers_dropped && !l->key_dropped;
+}
+
+bool letter_is_of(const struct record *letter, const struct letter *l,
+                  const struct record *original)
+{
+    bool same_key = original->key.ptr == NULL ? letter->key.ptr == NULL
+                                              : slice_equal(original->key, letter->key);
+
+    return (l->key_dropped || same_key) && original->value.ptr != NULL &&
+           l->value_bytes == (int64_t)original->value.len &&
+           l->timestamp_type != RECORD_TIMESTAMP_NONE &&
+           original->timestamp_type != RECORD_TIMESTAMP_NONE &&
+           l->timestamp_ms == original->timestamp_ms;
 }
 
 /* --- the record as it was ------------------------------------------------------------------ */

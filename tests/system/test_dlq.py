@@ -9,6 +9,7 @@ import time
 
 import pytest
 import redis
+from confluent_kafka import TopicPartition
 from harness import BINARY, Record, wait_until
 from test_deadletters import change, good, ours, produce_raw, theirs
 
@@ -329,18 +330,32 @@ def test_a_letter_of_another_group_hides_no_loss(stack, make):
     assert (books["status"], books["missing"], books["refused"], books["dead_letters"]) == (1, 1, 1, 1)
 
 
-def test_too_large_for_the_topic_says_so(stack, make):
+def test_too_large_for_the_topic_is_read_from_its_own(stack, make):
     topic = stack.topic(1)
     setup = make(topic)
+    setup.collection.database.create_collection(setup.collection.name, validator={"ok": True})
     change(stack, setup.dead_letter_topic, "max.message.bytes", "2000")
-    stack.produce(topic, [(b"{" + b"x" * 5000, "k"), (b"{", "k")])
+    stack.produce(topic, [(good(1, text="x" * 5000), "k"), (b"{", "k"), Record(good(2), "k", [("h", b"v" * 5000)])])
     setup.run_until_end()
-    assert [d["state"] for d in letters(setup)] == ["incomplete", "open"]
-    assert b"too large" in run(setup, "show", "--offset", "0:0").stdout
-    assert b"too large" in run(setup, "show", "--offset", "0:0", "--raw", status=1).stderr
+    assert {d["offset"]: d["state"] for d in letters(setup)} == {0: "incomplete", 1: "open", 2: "incomplete"}
+    where = place(setup, 0)
+    shown = run(setup, "show", "--offset", where).stdout
+    assert b"too large" in shown and b"x" * 5000 in shown  # "now" has the record itself
+    assert b"too large" in run(setup, "show", "--offset", where, "--raw", status=1).stderr
+    assert replay(setup, status=1)["refused"] == 3  # and comes back without value again
+    assert [d["state"] for d in letters(setup)].count("incomplete") == 2
+    accept_all(setup)
     done = replay(setup, status=1)
-    assert done["not_replayed"]["incomplete"] == 1 and done["refused"] == 1
-    assert len(stack.read_topic(setup.dead_letter_topic)) == 3
+    assert done["fates"] == {0: "inserted", 1: "refused", 2: "inserted"}
+    assert sorted((d["n"], len(d.get("text", ""))) for d in setup.collection.find()) == [(1, 5000), (2, 0)]
+    for future in stack.admin.delete_records([TopicPartition(topic, 0, 1)]).values():
+        future.result(30)
+    produce_raw(stack, setup.dead_letter_topic, [(b"k", None, forged(setup, topic, value="dropped: too large, 99 bytes", offset="2", timestamp="1",
+                                                                     time="2099-01-02T03:04:05.678Z"), NOW_MS)])
+    done = replay(setup, status=1)  # the one is gone, and what the other speaks of is another record
+    assert done["fates"][0] == done["fates"][2] == "not_replayed" and done["not_replayed"]["incomplete"] == 2
+    assert {d["offset"]: d["now"] for d in letters(setup, "--connect")} == {0: "gone", 1: "refused", 2: "gone"}
+    assert len(numbers(setup)) == 2
 
 
 # --- beside a worker, and against what fails ---

@@ -293,6 +293,59 @@ static void what_is_not_whole_says_so(void **state)
     }
 }
 
+/* The place may hold another record by now. */
+static void only_the_record_itself_completes_a_letter(void **state)
+{
+    struct headers h = usual();
+    struct record *r, *original;
+    struct letter l;
+    struct record_source from = {.topic = "orders",
+                                 .partition = 3,
+                                 .offset = 1042,
+                                 .timestamp_type = RECORD_TIMESTAMP_CREATE,
+                                 .timestamp_ms = 1600000000123,
+                                 .key = slice_of("k\0k", 3),
+                                 .value = slice_text("12345")};
+
+    (void)state;
+    add(&h, "idemsink.value", "dropped: too large, 5 bytes");
+    r = record_of(&h);
+    letter_read(r, &l);
+    assert_int_equal(l.value_bytes, 5);
+    for (int i = 0; i < 8; i++) {
+        struct record_source other = from;
+
+        if (i == 1)
+            other.value = slice_text("1234");
+        if (i == 2)
+            other.value = slice_of(NULL, 0);
+        if (i == 3)
+            other.key = slice_text("k");
+        if (i == 4)
+            other.key = slice_of(NULL, 0);
+        if (i == 5)
+            other.timestamp_ms++;
+        if (i == 6)
+            other.timestamp_type = RECORD_TIMESTAMP_NONE;
+        if (i == 7)
+            other.timestamp_type = RECORD_TIMESTAMP_APPEND; /* what the topic gives all */
+        original = record_new(&other);
+        assert_int_equal(letter_is_of(r, &l, original), i == 0 || i == 7);
+        record_free(original);
+    }
+    record_free(r);
+
+    change(&h, "idemsink.value", "dropped, nobody knows how much");
+    r = record_of(&h);
+    letter_read(r, &l);
+    assert_true(l.value_dropped);
+    assert_int_equal(l.value_bytes, -1);
+    original = record_new(&from);
+    assert_false(letter_is_of(r, &l, original));
+    record_free(original);
+    record_free(r);
+}
+
 /* --- the table --- */
 
 static struct letter letter_at(int32_t partition, int64_t offset, int64_t time_ms)
@@ -378,6 +431,7 @@ int main(void)
         cmocka_unit_test(only_what_we_write_is_believed),
         cmocka_unit_test(the_timestamp_is_the_original_one),
         cmocka_unit_test(what_is_not_whole_says_so),
+        cmocka_unit_test(only_the_record_itself_completes_a_letter),
         cmocka_unit_test(the_newest_letter_of_a_record_counts),
         cmocka_unit_test(a_whole_letter_stands_before_a_newer_part),
         cmocka_unit_test(the_table_grows),
