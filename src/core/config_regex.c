@@ -344,10 +344,13 @@ static struct state next_state(const struct machine *m, const struct state *from
 
     if (s.matched)
         return s;
-    for (int i = 0; i < m->n; i++)
-        if ((from->nodes[i / 64] >> (i % 64) & 1) && m->nodes[i].kind == NODE_LETTER &&
-            m->nodes[i].takes[letter])
-            reach(m, &s, m->nodes[i].next, false, false);
+    for (int w = 0; w * 64 < m->n; w++)
+        for (uint64_t left = from->nodes[w]; left; left &= left - 1) {
+            const struct node *it = &m->nodes[w * 64 + __builtin_ctzll(left)];
+
+            if (it->kind == NODE_LETTER && it->takes[letter])
+                reach(m, &s, it->next, false, false);
+        }
     reach(m, &s, m->start, false, false);
     return s;
 }
