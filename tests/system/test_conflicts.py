@@ -39,12 +39,12 @@ STORY = [
 CONFLICTS = [3, 6, 7]
 
 
-@pytest.mark.parametrize("batch", (1000, 1))
-def test_dead_letters(stack, make, batch):
+@pytest.mark.parametrize("batch,dedup", [(1000, {}), (1, {"into": "_id"}), (2, {"key": ["eventId", "lane"]})])
+def test_dead_letters(stack, make, batch, dedup):
     """In one batch, and each record in one of its own: the same in all modes."""
-    each = checked(EachMode(stack, make), "dead_letter")
+    each = checked(EachMode(stack, make), "dead_letter", **dedup)
     each.setup.sections["worker"]["batch"] = batch
-    each.produce([(value, "one lane") for value in STORY])
+    each.produce([(value.replace(b"}", b',"lane":1}'), "one lane") for value in STORY])
     worker = each.setup.run_until_end()
     for mode in MODES:
         assert reasons(stack, each.setup, each.topics[mode]) == {offset: "conflict" for offset in CONFLICTS}, mode
