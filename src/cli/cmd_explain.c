@@ -207,8 +207,12 @@ static enum exit_code explain(struct explaining *x)
         goto out;
     }
     if (route < 0) {
+        bool dead = strcmp(x->topic ? x->topic : "", x->config->dead_letter.topic) == 0;
+
         fprintf(stderr, "idemsink: %s: no route has this topic%s\n", x->args->config_file,
-                x->args->topic ? "" : "; --topic T explains it as a record of T");
+                x->args->topic ? ""
+                : dead ? "; it is the one of the dead letters: idemsink dlq show --offset P:O"
+                       : "; --topic T explains it as a record of T");
         goto out;
     }
     mappings = cli_mappings(x->config, instance_id, &e);

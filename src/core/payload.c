@@ -114,9 +114,14 @@ static bool parse_json(struct record *r, bool reject)
             explain(r, &error);
         return false;
     }
-    if (!json_is_object(json)) {
+    /* jansson 2.14 passes over a NUL behind a number or a word. */
+    const char *nul = memchr(r->value.ptr, '\0', r->value.len);
+    if (nul != NULL || !json_is_object(json)) {
         json_decref(json);
-        if (reject)
+        if (reject && nul != NULL)
+            record_reject(r, REASON_JSON_SYNTAX, 0, "a NUL that is not escaped, at byte %zu",
+                          (size_t)(nul - (const char *)r->value.ptr) + 1);
+        else if (reject)
             record_reject(r, REASON_NOT_AN_OBJECT, 0, "a JSON array, not an object");
         return false;
     }

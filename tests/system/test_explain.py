@@ -240,6 +240,8 @@ def test_record_of_kafka(stack, make):
     stack.produce(other, [Record({"eventId": "e"}, "k")])
     status, shown, errors = asked(setup, "--offset", f"{other}:0:0")
     assert status == 78 and "--topic" in errors
+    stack.produce(setup.dead_letter_topic, [Record(b"x", "k")])
+    assert "dlq show" in asked(setup, "--offset", f"{setup.dead_letter_topic}:0:0")[2]
     assert asked(setup, "--offset", f"{other}:0:0", "--topic", topic)[1]["document"]["src"]["topic"] == topic
 
 

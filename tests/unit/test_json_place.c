@@ -182,6 +182,11 @@ static void same_as_jansson(const char *text, size_t len)
         json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
     bool faulty = json_fault_find(slice_of(text, len), &p);
 
+    if (theirs != NULL &&
+        memchr(text, '\0', len) != NULL) { /* it passes over some; payload.c not */
+        json_decref(theirs);
+        theirs = NULL;
+    }
     if (faulty != (theirs == NULL))
         fail_msg("jansson: %s (%s), here: %s: %.*s", theirs ? "sound" : "faulty",
                  theirs ? "" : e.text, faulty ? p.what : "sound", (int)len, text);
@@ -198,7 +203,7 @@ static void test_agrees_with_jansson_about_mutated_texts(void **state)
         "[\"\\ud83d\\ude00\", \"\xf0\x9f\x98\x80\", 9223372036854775807, 1e308, [], [[]]]",
         "{\"a\":1,\"b\":{\"a\":1,\"c\":[{\"a\":2}]},\"\":\"\\u0000\"}",
     };
-    static const char bits[] = "{}[]:,\"\\u0019.eE+-tfn \t\n\x01\x80\xc3\xed\xff"
+    static const char bits[] = "{}[]:,\"\\u0019.eE+-tfn \t\n\x01\x80\xc3\xed\xff\0"
                                "ab";
     unsigned seed = getenv("IDEMSINK_SEED") ? (unsigned)strtoul(getenv("IDEMSINK_SEED"), NULL, 10)
                                             : (unsigned)time(NULL);

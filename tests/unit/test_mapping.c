@@ -29,6 +29,8 @@ static void test_what_is_refused_and_why(void **state)
         ROW("{\"id\":1,}", "json_syntax: not JSON at byte 9"),
         ROW("{'id':1}", "json_syntax: not JSON at byte 2"),
         ROW("{\"id\":01}", "json_syntax: not JSON at byte 7"),
+        ROW("{\"id\":1\0}", "json_syntax: a NUL that is not escaped, at byte 8"),
+        ROW("{\"id\":1,\"x\":null\0}", "json_syntax: a NUL that is not escaped, at byte 17"),
         ROW("{\"id\":+1}", "json_syntax: not JSON at byte 7"),
         ROW("{\"id\":.5}", "json_syntax: not JSON at byte 7"),
         ROW("{\"id\":1.}", "json_syntax: not JSON at byte 8"),
