@@ -69,6 +69,9 @@ void mapping_free(struct mapping *m);
  */
 void mapping_order(const struct mapping *m, struct record *r);
 
+/* Does mapping_order() parse the payload of this record? */
+bool mapping_order_parses(const struct mapping *m, const struct record *r);
+
 enum mapping_verdict {
     MAPPING_WRITE,   /* *out is filled */
     MAPPING_SKIP,    /* a rule of the operator: a tombstone with tombstone = "skip" */

@@ -196,6 +196,16 @@ static bool order_by_pick(const struct mapping *m, struct record *r)
     return true;
 }
 
+bool mapping_order_parses(const struct mapping *m, const struct record *r)
+{
+    struct slice bytes;
+
+    if (m->order_by == ORDER_BY_PARTITION || r->json != NULL)
+        return false;
+    return m->order_by == ORDER_BY_DEDUP || m->order.kind == PICK_VALUE ||
+           !pick_bytes(&m->order, r, &bytes);
+}
+
 /*
  * A tree may wait with its record for long, so the budget must know of all of it, and a large one
  * (some 300 values) doesn't wait at all: mapping_build() parses again.

@@ -295,10 +295,15 @@ static void take_in(struct intake *in, struct record *r)
 {
     uint32_t slot = r->slot;
     int64_t offset = r->offset;
+    const struct mapping *mapping = in->o.mappings[r->route];
 
-    large_begin(r);
-    mapping_order(in->o.mappings[r->route], r);
-    large_end(r);
+    if (mapping_order_parses(mapping, r)) {
+        large_begin(r);
+        mapping_order(mapping, r);
+        large_end(r);
+    } else {
+        mapping_order(mapping, r);
+    }
     if (pipeline_offer(in->o.pipeline, r)) {
         if (offset < in->slots[slot].committed)
             committed_follows(in, slot, offset);

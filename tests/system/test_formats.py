@@ -301,3 +301,29 @@ def test_large_payloads_are_parsed_one_at_a_time(stack, make):
     assert 96 < peak < 270
 
 
+
+
+def test_explain_in_every_format(stack, make):
+    """It reads the payload as the route does, and says where one is broken."""
+    setup = make("orders", collection=stack.mongo["tests"]["explained"], dead_letters=False)
+
+    def explain(payload, **route):
+        setup.routes = [{**Setup.route(["orders"], setup.collection, ("id",)), **route}]
+        done = setup.command("explain", "--topic", "orders", "--key", "k", stdin=payload, seconds=10)
+        return done.returncode, done.stdout.decode()
+
+    status, text = explain(bson.encode({"id": ObjectId("507f1f77bcf86cd799439011"), "r": Regex("a", "i")}), format="bson")
+    assert status == 0 and '"$oid" : "507f1f77bcf86cd799439011"' in text and '"$regularExpression"' in text
+    status, text = explain(b'{"id":{"$numberDecimal":"1.50"},"n":null}', format="extjson", drop_nulls=True)
+    assert status == 0 and '"$numberDecimal" : "1.50"' in text and '"n"' not in text
+    status, text = explain(b'{"id":1,"d":{"$date":"yesterday"}}', format="extjson")
+    assert status == 1 and "extjson_syntax" in text and "byte 13" in text and "yesterday" not in text
+    status, text = explain(bson.encode({"id": 1}) + b"\0", format="bson")
+    assert status == 1 and "bson_syntax" in text and "something follows the document" in text
+    of_key = {"dedup": {"key": ["@key"], "into": "_id"}}
+    status, text = explain(b"any text", format="string", **of_key)
+    assert status == 0 and '"value" : "any text"' in text
+    status, text = explain(b"\xff", format="bytes", value_field="raw", **of_key)
+    assert status == 0 and '"raw" : { "$binary"' in text
+    status, text = explain(b"\xff", format="string", **of_key)
+    assert status == 1 and "invalid_utf8" in text

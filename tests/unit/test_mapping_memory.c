@@ -8,13 +8,15 @@
 
 #include "core/values.h"
 
-static size_t live; /* bytes, with 8 of malloc's own for each block */
+static size_t live;   /* bytes, with 8 of malloc's own for each block */
+static size_t blocks; /* ever made */
 
 static void *counting_malloc(size_t size)
 {
     void *p = mem_grow(NULL, size, 1);
 
     live += malloc_usable_size(p) + 8;
+    blocks++;
     return p;
 }
 
@@ -175,12 +177,50 @@ static void test_a_long_text(void **state)
     fixture_route_free(route);
 }
 
+/* A large payload waits for its turn before it is parsed, and only then. */
+static void test_what_parses_says_so(void **state)
+{
+    static const struct {
+        const char *spec, *key;
+        bool parses;
+    } rows[] = {
+        {"dedup id", "k", false},
+        {"dedup id", "", false},
+        {"dedup id", NULL, true}, /* by its dedup key */
+        {"dedup id\norder id", "k", true},
+        {"dedup id\norder nowhere", "k", true},
+        {"dedup id\norder @dedup", "k", true},
+        {"dedup id\norder @partition", NULL, false},
+        {"dedup id\norder @header.h", NULL, false},
+        {"dedup id\norder @header.nowhere", "k", true},
+        {"dedup id\norder id\nformat extjson", "k", true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct config_route *route = fixture_route(rows[i].spec);
+        struct mapping *m = fixture_mapping(route);
+        struct record *r = fixture_record(rows[i].key, "{\"id\":1}", 8);
+        size_t before = blocks;
+
+        assert_int_equal(mapping_order_parses(m, r), rows[i].parses);
+        mapping_order(m, r);
+        if ((blocks > before) != rows[i].parses)
+            fail_msg("row %zu", i);
+        assert_false(mapping_order_parses(m, r) && r->json != NULL);
+        record_free(r);
+        mapping_free(m);
+        fixture_route_free(route);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_waits_is_counted),
         cmocka_unit_test(test_extended_json_that_waits),
         cmocka_unit_test(test_a_long_text),
+        cmocka_unit_test(test_what_parses_says_so),
     };
 
     json_set_alloc_funcs(counting_malloc, counting_free);
