@@ -23,12 +23,15 @@ struct walk {
     bool in_scope;
     const char *what; /* set: a fault, in this object */
     size_t object;
+    enum reason reason;
 };
 
 static bool fault(struct walk *w, const char *what)
 {
-    if (w->what == NULL)
+    if (w->what == NULL) {
         w->what = what;
+        w->reason = REASON_EXTJSON_SYNTAX;
+    }
     return false;
 }
 
@@ -376,6 +379,8 @@ static unsigned levels_of(const struct values *v, json_t *node)
     return deepest + 1;
 }
 
+enum { SCOPE_BYTES = 16 * 1024 * 1024 }; /* no document can hold a larger one */
+
 /* {"$code": text, "$scope": object}. The scope is a document of its own inside of a value: its
  * bytes are there twice for a moment, which is why there is none inside of another. */
 static json_t *scoped_code(struct walk *w, json_t *form)
@@ -399,8 +404,9 @@ static json_t *scoped_code(struct walk *w, json_t *form)
     w->in_scope = false;
     struct json_bson_in in = {.root = scope, .values = w->values};
     value.levels = levels_of(w->values, scope);
-    if (json_bson_build(&in, INT32_MAX / 4, &document, &odd) != JSON_BSON_OK) {
+    if (json_bson_build(&in, SCOPE_BYTES, &document, &odd) != JSON_BSON_OK) {
         (void)fault(w, "\"$scope\" is too deep or too large");
+        w->reason = value.levels > JSON_BSON_LEVELS ? REASON_TOO_DEEP : REASON_TOO_LARGE;
         return NULL;
     }
     value.at = b->len;
@@ -523,7 +529,6 @@ bool payload_extjson(struct slice text, json_t *root, struct values *values,
     } else if (walk_object(&w, root)) {
         return true;
     }
-    *f = (struct payload_fault){
-        .reason = REASON_EXTJSON_SYNTAX, .what = w.what, .at = place_of(text, w.object)};
+    *f = (struct payload_fault){.reason = w.reason, .what = w.what, .at = place_of(text, w.object)};
     return false;
 }

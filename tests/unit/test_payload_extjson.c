@@ -329,7 +329,7 @@ static void test_types_of_values(void **state)
 static void test_levels_of_a_scope(void **state)
 {
     (void)state;
-    for (int levels = 99; levels <= 101; levels++) {
+    for (int levels = 99; levels <= 103; levels++) {
         struct buf b = {0};
 
         buf_add_text(&b, "{\"id\":\"x\",\"a\":[{\"$code\":\"\",\"$scope\":{\"s\":");
