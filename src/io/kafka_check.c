@@ -18,14 +18,18 @@ static bool takes(const struct config *c, rd_kafka_type_t type, const struct kaf
                   struct err *e)
 {
     static const struct kafka_setting none[] = {{0}};
+    char text[400];
     rd_kafka_conf_t *conf;
     rd_kafka_t *rk;
 
     if (!kafka_conf_build(c, none, musts, &conf, e))
         return false;
-    rk = kafka_handle_new(type, conf, e);
-    if (rk == NULL)
-        return false;
+    /* Not kafka_handle_new(), whose handle would go and fetch a token. */
+    rk = rd_kafka_new(type, conf, text, sizeof text);
+    if (rk == NULL) {
+        rd_kafka_conf_destroy(conf);
+        return err_set(e, ERR_CONFIG, 0, "kafka: %s", text);
+    }
     rd_kafka_destroy(rk);
     return true;
 }

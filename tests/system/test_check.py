@@ -2,6 +2,7 @@
 import contextlib
 import json
 import re
+import socket
 
 import pytest
 from confluent_kafka.admin import (AclBinding, AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType)
@@ -64,6 +65,18 @@ def test_fine_without_a_service(offline):
     status, out, errors = offline()
     assert (status, errors) == (0, "") and 'brokers = "127.0.0.1:1"' in out
     assert json.loads(offline("--json")[1]) == {"checks": [], "ok": True}
+
+
+def test_nobody_is_asked(offline):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        kafka, mongo, redis = (f"127.0.0.1:{s.getsockname()[1]}" for s in sockets)
+        status, out, errors = offline(kafka={"brokers": kafka}, mongo={"uri": f"mongodb://{mongo}"}, redis={"uri": f"redis://{redis}"})
+        assert (status, errors) == (0, "") and kafka in out
+        for s in sockets:
+            s.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                s.accept()
 
 
 @pytest.mark.parametrize("sections,said", [
