@@ -264,9 +264,7 @@ const char *outcome_advice(enum retry_class retry, int code)
         [RETRY_NETWORK] = "see whether the servers of mongo.uri can be reached from here",
         [RETRY_NO_PRIMARY] = "no primary can be reached: see the members of the replica set",
         [RETRY_TIMEOUT] = "the server takes too long: see its load and its disk",
-        [RETRY_WRITE_CONCERN] = "too few members acknowledge what mongo.write_concern asks for: "
-                                "see those that are away "
-                                "or behind",
+        [RETRY_WRITE_CONCERN] = "too few members acknowledge: see those that are away or behind",
         [RETRY_RIGHTS] = TODO_GRANT,
         [RETRY_CONFIG] = TODO_SERVER,
     };
