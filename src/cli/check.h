@@ -26,6 +26,10 @@ void check_printf(struct checks *c, const char *what, enum check_verdict verdict
 bool check_answer(struct checks *c, const char *what, bool ok, const struct err *e,
                   const char *fine);
 
+/* The same of a service: one that can't be reached is told with the keys to look at. */
+bool check_service(struct checks *c, const char *what, bool ok, const struct err *e,
+                   const char *fine, const char *keys);
+
 /* The same of something that may stay unknown: the exit code does not tell of it. */
 bool check_guess(struct checks *c, const char *what, bool ok, const struct err *e,
                  const char *fine);

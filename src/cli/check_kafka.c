@@ -254,7 +254,8 @@ void check_kafka(struct checks *c)
 
     bool there = kafka_describe(c->config, BROKER_WAIT_MS, &topics, &e);
     check_count(&text, (size_t)topics.brokers, "broker");
-    if (check_answer(c, "kafka", there, &e, text.data)) {
+    if (check_service(c, "kafka", there, &e, text.data,
+                      "kafka.brokers (and security.protocol in kafka.properties)")) {
         a.asker = kafka_asker_new(c->config, BROKER_WAIT_MS, &e);
         if (a.asker == NULL) {
             (void)check_answer(c, "kafka client", false, &e, "");

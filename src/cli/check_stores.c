@@ -91,7 +91,7 @@ void check_mongo(struct checks *c)
     struct mongo_facts facts;
     bool there = mongo != NULL && mongo_ping(mongo, &e);
 
-    if (check_answer(c, "mongodb", there, &e, "a writable primary")) {
+    if (check_service(c, "mongodb", there, &e, "a writable primary", "mongo.uri")) {
         if (mongo_look(mongo, &facts, &e)) {
             server(c, &facts);
             clocks(c, &facts);
@@ -198,7 +198,7 @@ void check_redis(struct checks *c)
     if (!c->config->redis.uri[0])
         return;
     asker = redis_asker_new(c->config, &text, &e);
-    if (check_answer(c, "redis", asker != NULL, &e, buf_text(&text)))
+    if (check_service(c, "redis", asker != NULL, &e, buf_text(&text), "redis.uri"))
         for (size_t r = 0; r < c->config->n_routes; r++)
             for (size_t i = 0; i < c->config->routes[r].n_invalidate; i++)
                 rule(c, asker, &c->config->routes[r].invalidate[i]);

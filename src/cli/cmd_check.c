@@ -70,6 +70,17 @@ bool check_answer(struct checks *c, const char *what, bool ok, const struct err 
     return check_guess(c, what, ok, e, fine);
 }
 
+bool check_service(struct checks *c, const char *what, bool ok, const struct err *e,
+                   const char *fine, const char *keys)
+{
+    struct err more = {0};
+
+    if (ok || e->kind != ERR_TRANSIENT || strstr(e->text, "answers") != NULL) /* it says more */
+        return check_answer(c, what, ok, e, fine);
+    (void)err_set(&more, e->kind, e->code, "%s; does it run, and is %s right?", e->text, keys);
+    return check_answer(c, what, false, &more, fine);
+}
+
 bool check_guess(struct checks *c, const char *what, bool ok, const struct err *e, const char *fine)
 {
     check_line(c, what,

@@ -283,6 +283,7 @@ def test_all_are_asked_and_it_is_said_which_is_away(stack, make, section, keys, 
     setup.sections[section].update(keys)
     status, found = check(setup)
     assert status == 69 and found[what][0] == "can't tell" and "127.0.0.1:1" in found[what][1] and "hidden" not in str(found)
+    assert "does it run" in found[what][1] and f"{section}.{'brokers' if section == 'kafka' else 'uri'}" in found[what][1]
     for other in {"kafka", "redis", "mongodb"} - {what}:
         assert found[other][0] == "ok"
 
