@@ -176,8 +176,10 @@ static bool can_be_explained(const struct show *s)
 static enum exit_code print_all(struct show *s)
 {
     struct sheet sheet = {0};
-    enum exit_code code = can_be_explained(s) ? explain_now(s, &sheet) : EXIT_FINE;
+    enum exit_code code;
 
+    s->state = dlq_state(&s->dlq, s->r, &s->l);
+    code = can_be_explained(s) ? explain_now(s, &sheet) : EXIT_FINE;
     if (s->dlq.args->json) {
         print_json(s);
         if (can_be_explained(s)) {
@@ -229,8 +231,10 @@ enum exit_code cmd_dlq_show(const struct args *args)
                 code = EXIT_FOUND;
         } else {
             letter_read(s.r, &s.l);
-            s.state = dlq_state(&s.dlq, s.r, &s.l);
-            code = args->raw ? print_raw(&s) : print_all(&s);
+            if (args->raw)
+                code = print_raw(&s);
+            else
+                code = dlq_survey(&s.dlq, &e) ? print_all(&s) : cli_fail(&e);
         }
     }
     record_free(s.r);

@@ -193,6 +193,8 @@ def test_what_fails_again_comes_back_with_one_attempt_more(stack, make):
     assert re.search(rf"^0:\d+ +{topic}:0:1 +refused: validation: ", text, re.M)
     assert re.search("^inserted 0, duplicate 0, skipped 0, refused 3; not replayed: older 3$", text, re.M)
     assert [d["attempts"] for d in letters(setup)] == [2, 2, 2]
+    states = [json.loads(run(setup, "show", "--offset", f"0:{offset}", "--json").stdout)["state"] for offset in range(9)]
+    assert states == ["older"] * 6 + ["open"] * 3
     dead = stack.read_topic(setup.dead_letter_topic)
     assert len(dead) == 9 and len(letters(setup, "--all")) == 9
     assert [d["state"] for d in letters(setup, "--all")].count("older") == 6
