@@ -159,6 +159,7 @@ void kafka_part_open(struct kafka_source *s, struct kafka_slot *slot, int64_t st
     rd_kafka_queue_forward(own, s->records); /* not into the main queue */
     rd_kafka_queue_destroy(own);
     slot->open = true;
+    s->last_slot = NULL; /* a topic made anew may lie where an old one was freed */
     slot->generation++;
     slot->start = start;
     slot->last = -1;
@@ -523,7 +524,7 @@ static bool start(struct kafka_source *s, struct err *e)
     rd_kafka_queue_cb_event_enable(s->records, on_records_ready, s);
     log_info("kafka consumer", LOG_TEXT("librdkafka", rd_kafka_version_str()),
              LOG_TEXT("brokers", s->config->kafka.brokers),
-             LOG_TEXT("group", s->config->kafka.group), LOG_INT("brokers", brokers));
+             LOG_TEXT("group", s->config->kafka.group), LOG_INT("broker_count", brokers));
     return subscribe(s, e);
 }
 
