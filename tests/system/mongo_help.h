@@ -124,16 +124,29 @@ static inline void help_connect(struct help *h)
     h->sink = mongo_sink(h->mongo);
 }
 
-/* With the dedup index and one session. */
-static inline void help_open(struct help *h, const char *dedup)
+/* The dedup index and one session, on what help_connect() made. */
+static inline void help_start(struct help *h)
 {
     struct err e = {0};
 
-    help_begin(h, dedup);
-    help_connect(h);
     if (!mongo_make_index(h->mongo, &h->route, &e) || !mongo_prove_index(h->mongo, &h->route, &e))
         fail_msg("%s", e.text);
     h->session = h->sink.ops->open(h->sink.self);
+}
+
+/* All of it, on a collection as it is made by default. */
+static inline void help_open(struct help *h, const char *dedup)
+{
+    help_begin(h, dedup);
+    help_connect(h);
+    help_start(h);
+}
+
+/* An index beside the dedup index: "{'key':{'x':1},'name':'x'}". */
+static inline void help_make_index(struct help *h, const char *index)
+{
+    help_command(h, h->route.database,
+                 help_bson("{'createIndexes':'%s','indexes':[%s]}", h->collection, index));
 }
 
 static inline void help_close(struct help *h)
@@ -168,6 +181,23 @@ static inline struct write_op help_upsert(bson_t *filter, bson_t *document)
 static inline struct write_op help_insert(bson_t *filter, bson_t *document)
 {
     return (struct write_op){.kind = WRITE_KIND_INSERT, .filter = filter, .document = document};
+}
+
+/* {id, d: {d: ... {x: 1}}}, so many levels below the top. */
+static inline bson_t *help_deep(int id, int levels)
+{
+    bson_t *inner = BCON_NEW("x", BCON_INT32(1));
+
+    for (int i = 1; i < levels; i++) {
+        bson_t *outer = bson_new();
+        BSON_APPEND_DOCUMENT(outer, "d", inner);
+        bson_destroy(inner);
+        inner = outer;
+    }
+    bson_t *doc = BCON_NEW("id", BCON_INT32(id));
+    BSON_APPEND_DOCUMENT(doc, "d", inner);
+    bson_destroy(inner);
+    return doc;
 }
 
 static inline void help_clear(struct write_op *ops, size_t n)

@@ -18,29 +18,20 @@
 
 /* ---- H-001: E11000 ---- */
 
-static void make_index(struct help *h, const char *index)
-{
-    help_command(h, h->route.database,
-                 help_bson("{'createIndexes':'%s','indexes':[%s]}", h->collection, index));
-}
-
 /* First, second and a third one; second is refused by an index that is not the dedup index, and so
  * is no duplicate; the first again is one, whichever index the server names. */
 static void check_e11000(const char *index, bool earlier, const char *first, const char *second,
                          const char *text)
 {
     struct help h;
-    struct err e = {0};
 
     help_begin(&h, "id");
     help_connect(&h);
     if (earlier && index)
-        make_index(&h, index);
-    if (!mongo_make_index(h.mongo, &h.route, &e))
-        fail_msg("%s", e.text);
+        help_make_index(&h, index);
+    help_start(&h);
     if (!earlier && index)
-        make_index(&h, index);
-    h.session = h.sink.ops->open(h.sink.self);
+        help_make_index(&h, index);
     for (int by_insert = 0; by_insert < 2; by_insert++) {
         struct write_op ops[] = {
             help_upsert(help_bson("{'id':'e1'}"), help_bson("%s", first)),
@@ -97,7 +88,7 @@ static void test_h001_without_a_name(void **state)
     help_command(&h, h.route.database,
                  help_bson("{'create':'%s','clusteredIndex':{'key':{'_id':1},'unique':true}}",
                            h.collection));
-    make_index(&h, "{'key':{'email':1},'name':'email_1','unique':true}");
+    help_make_index(&h, "{'key':{'email':1},'name':'email_1','unique':true}");
     help_connect(&h);
     h.session = h.sink.ops->open(h.sink.self);
     struct write_op ops[] = {
@@ -151,7 +142,7 @@ static void test_h008_the_recorded_replies_live(void **state)
 
     (void)state;
     help_open(&h, "k");
-    make_index(&h, "{'key':{'email':1},'name':'email_1','unique':true,'sparse':true}");
+    help_make_index(&h, "{'key':{'email':1},'name':'email_1','unique':true,'sparse':true}");
 #define UPDATE(list, more)                                                                         \
     help_bson("{'update':'%s','ordered':false,'updates':[" list "]" more "}", h.collection)
     /* upserted; matched-existing */
@@ -188,22 +179,6 @@ static void test_h008_the_recorded_replies_live(void **state)
 
 /* ---- bad members ---- */
 
-static bson_t *deep(int id, int levels)
-{
-    bson_t *inner = BCON_NEW("x", BCON_INT32(1));
-
-    for (int i = 1; i < levels; i++) {
-        bson_t *outer = bson_new();
-        BSON_APPEND_DOCUMENT(outer, "d", inner);
-        bson_destroy(inner);
-        inner = outer;
-    }
-    bson_t *doc = BCON_NEW("id", BCON_INT32(id));
-    BSON_APPEND_DOCUMENT(doc, "d", inner);
-    bson_destroy(inner);
-    return doc;
-}
-
 /* H-010, G6: three bad ones among a thousand of one lane; the others are stored, in order. Depths
  * of 250 are refused with their whole command, a text in v alone. */
 static void test_h010_three_bad_ones_among_a_thousand(void **state)
@@ -212,7 +187,6 @@ static void test_h010_three_bad_ones_among_a_thousand(void **state)
     static const int places[][3] = {{0, 1, 2}, {0, 500, 999}, {997, 998, 999}, {333, 334, 700}};
     struct write_op *ops = mem_array(N, sizeof *ops);
     struct help h;
-    struct err e = {0};
 
     (void)state;
     for (size_t t = 0; t < sizeof places / sizeof *places; t++) {
@@ -221,11 +195,10 @@ static void test_h010_three_bad_ones_among_a_thousand(void **state)
                      help_bson("{'create':'%s','validator':{'v':{'$not':{'$type':'string'}}}}",
                                h.collection));
         help_connect(&h);
-        assert_true(mongo_make_index(h.mongo, &h.route, &e));
-        h.session = h.sink.ops->open(h.sink.self);
+        help_start(&h);
         for (int i = 0; i < N; i++) {
             bool whole = i == places[t][0] || i == places[t][2];
-            bson_t *doc = whole               ? deep(i, 250)
+            bson_t *doc = whole               ? help_deep(i, 250)
                           : i == places[t][1] ? help_bson("{'id':%d,'v':'text'}", i)
                                               : help_bson("{'id':%d}", i);
             ops[i] = t % 2 ? help_insert(help_bson("{'id':%d}", i), doc)
@@ -340,15 +313,13 @@ static void test_h012_nul_in_a_key(void **state)
 static void test_h013_two_answers_that_come_too_late(void **state)
 {
     struct help h;
-    struct err e = {0};
 
     (void)state;
     help_begin(&h, "id");
     h.config.mongo.socket_timeout_ms = 600;
     h.config.mongo.write_timeout_ms = 400;
     help_connect(&h);
-    assert_true(mongo_make_index(h.mongo, &h.route, &e));
-    h.session = h.sink.ops->open(h.sink.self);
+    help_start(&h);
     struct write_op ops[] = {help_upsert(help_bson("{'id':1}"), help_bson("{'id':1}")),
                              help_insert(help_bson("{'id':2}"), help_bson("{'id':2}"))};
     help_fail_point(&h, 4,
@@ -375,7 +346,6 @@ static void test_every_passing_code(void **state)
 {
     enum { EXTRA_INFO_MISSING = 40671 }; /* the fail point can't make those that carry more */
     struct help h;
-    struct err e = {0};
     size_t seen = 0;
 
     (void)state;
@@ -383,8 +353,7 @@ static void test_every_passing_code(void **state)
     (void)snprintf(h.uri + strlen(h.uri), sizeof h.uri - strlen(h.uri),
                    "&heartbeatFrequencyMS=500");
     help_connect(&h);
-    assert_true(mongo_make_index(h.mongo, &h.route, &e));
-    h.session = h.sink.ops->open(h.sink.self);
+    help_start(&h);
     for (size_t i = 0; i < outcome_codes_count; i++) {
         const struct outcome_code *row = &outcome_codes[i];
         char data[128];

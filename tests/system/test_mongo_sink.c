@@ -132,13 +132,8 @@ static void test_h001_another_unique_index(void **state)
         struct err e = {0};
         if (!earlier)
             assert_true(mongo_make_index(h.mongo, &h.route, &e));
-        help_command(&h, h.route.database,
-                     help_bson("{'createIndexes':'%s','indexes':[{'key':{'email':1},'name':'email_"
-                               "1','unique':true}]}",
-                               h.collection));
-        assert_true(mongo_make_index(h.mongo, &h.route, &e));
-        assert_true(mongo_prove_index(h.mongo, &h.route, &e)); /* warns when email_1 was earlier */
-        h.session = h.sink.ops->open(h.sink.self);
+        help_make_index(&h, "{'key':{'email':1},'name':'email_1','unique':true}");
+        help_start(&h); /* warns when email_1 was earlier */
         struct write_op ops[] = {
             help_upsert(help_bson("{'id':'e1'}"), help_bson("{'id':'e1','email':'x'}")),
             help_upsert(help_bson("{'id':'e2'}"), help_bson("{'id':'e2','email':'x'}")),
@@ -224,22 +219,6 @@ static void test_h009_names(void **state)
     help_close(&h);
 }
 
-static bson_t *deep(int id, int levels)
-{
-    bson_t *inner = BCON_NEW("x", BCON_INT32(1));
-
-    for (int i = 1; i < levels; i++) {
-        bson_t *outer = bson_new();
-        BSON_APPEND_DOCUMENT(outer, "d", inner);
-        bson_destroy(inner);
-        inner = outer;
-    }
-    bson_t *doc = BCON_NEW("id", BCON_INT32(id));
-    BSON_APPEND_DOCUMENT(doc, "d", inner);
-    bson_destroy(inner);
-    return doc;
-}
-
 static bson_t *fat(int id, size_t bytes)
 {
     char *text = mem_new(bytes + 1);
@@ -269,7 +248,7 @@ static void test_h010_too_large_and_too_deep(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         for (int insert = 0; insert < 2; insert++) {
             help_open(&h, "id");
-            bson_t *doc = bad[i].bytes ? fat(2, bad[i].bytes) : deep(2, bad[i].levels);
+            bson_t *doc = bad[i].bytes ? fat(2, bad[i].bytes) : help_deep(2, bad[i].levels);
             struct write_op ops[] = {
                 help_upsert(help_bson("{'id':1}"), help_bson("{'id':1}")),
                 help_upsert(help_bson("{'id':2}"), doc),
@@ -289,7 +268,7 @@ static void test_h010_too_large_and_too_deep(void **state)
     }
     help_open(&h, "id"); /* and what just fits */
     struct write_op ops[] = {help_upsert(help_bson("{'id':1}"), fat(1, 16777216 - 200)),
-                             help_upsert(help_bson("{'id':2}"), deep(2, 170)),
+                             help_upsert(help_bson("{'id':2}"), help_deep(2, 170)),
                              help_upsert(help_bson("{'id':3}"), fat(3, 16777216 - 200)),
                              help_upsert(help_bson("{'id':4}"), fat(4, 16777216 - 200))};
     help_write(&h, ops, 4, "IIII");
@@ -334,13 +313,9 @@ static void test_permanent_codes(void **state)
         help_command(&h, h.route.database,
                      help_bson("{'create':'%s'%s}", h.collection, t[i].options));
         if (t[i].index)
-            help_command(
-                &h, h.route.database,
-                help_bson("{'createIndexes':'%s','indexes':[%s]}", h.collection, t[i].index));
+            help_make_index(&h, t[i].index);
         help_connect(&h);
-        struct err e = {0};
-        assert_true(mongo_make_index(h.mongo, &h.route, &e));
-        h.session = h.sink.ops->open(h.sink.self);
+        help_start(&h);
         struct write_op ops[] = {
             help_upsert(help_bson("{'id':1}"), help_bson("{'id':1,'v':1}")),
             help_upsert(help_bson("{'id':2}"), help_bson("%s", t[i].document)),
@@ -486,9 +461,7 @@ static void test_answer_that_comes_too_late(void **state)
     h.config.mongo.socket_timeout_ms = 1000;
     h.config.mongo.write_timeout_ms = 500;
     help_connect(&h);
-    struct err e = {0};
-    assert_true(mongo_make_index(h.mongo, &h.route, &e));
-    h.session = h.sink.ops->open(h.sink.self);
+    help_start(&h);
     struct write_op ops[] = {help_upsert(help_bson("{'id':1}"), help_bson("{'id':1}"))};
     help_fail_point(&h, 1, "'failCommands':['update'],'blockConnection':true,'blockTimeMS':2000");
     int64_t start_ms = clock_mono_ms();
