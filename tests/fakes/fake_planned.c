@@ -1,6 +1,7 @@
 #include "fakes/fake_planned.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -8,6 +9,10 @@
 #include "fakes/check.h"
 
 static const char hash_field[] = "h";
+enum { ODD_CODE = 424242, MAX_UNKNOWN = 6 };
+
+/* Documents stored by all of them; the suspicions need to know. */
+static _Atomic uint64_t stored[FAKE_ROUTES];
 
 struct fake_planned {
     struct fake_planned_options o;
@@ -58,6 +63,16 @@ static void append_hash(bson_t *b, uint32_t payload)
     BSON_APPEND_BINARY(b, hash_field, BSON_SUBTYPE_BINARY, hash, sizeof hash);
 }
 
+/* Half of the bad ones are refused with a code that nobody knows: 'e' with itself, 'w' with their
+ * whole command, 0: not odd. None in partition 0, which is one lane. */
+static char odd_of(const struct fake_planned *f, const struct record *r)
+{
+    static const char kinds[4] = {0, 'e', 'w', 0};
+
+    return fake_log_entry(f->o.log, r)->bad && r->partition != 0 ? kinds[fake_log_index(r) % 4]
+                                                                 : '\0';
+}
+
 static void op_begin(const struct fake_planned *f, struct write_op *op, const struct record *r)
 {
     bool insert = f->o.write[r->route] != WRITE_UPSERT;
@@ -65,7 +80,8 @@ static void op_begin(const struct fake_planned *f, struct write_op *op, const st
     *op = (struct write_op){.kind = insert ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT,
                             .filter = bson_new(),
                             .document = bson_new(),
-                            .lane = r->lane};
+                            .lane = r->lane,
+                            .alone = r->suspicion.code != 0};
     BSON_APPEND_INT64(op->filter, "p", r->partition);
     BSON_APPEND_INT64(op->filter, "k", fake_log_entry(f->o.log, r)->first);
     append_hash(op->document, payload_of(f, r));
@@ -112,7 +128,11 @@ static bool execute(struct fake_planned *f, struct dice *dice, const struct plan
                     size_t i, struct answer *a)
 {
     if (dice_permille(dice, f->o.trouble)) {
-        add_error(a, (int32_t)i, 112);
+        add_error(a, (int32_t)i, dice_below(dice, 2) ? 112 : ODD_CODE);
+        return !c->ordered;
+    }
+    if (odd_of(f, record_of(f, c->ops[i])) == 'e') {
+        add_error(a, (int32_t)i, ODD_CODE);
         return !c->ordered;
     }
     switch (fake_sink_execute(f->o.sink, record_of(f, c->ops[i]))) {
@@ -134,6 +154,23 @@ static bool execute(struct fake_planned *f, struct dice *dice, const struct plan
     return true;
 }
 
+/* The command as a whole gets a code that nobody knows, for one of its members or for none. */
+static bool refuse(struct fake_planned *f, struct dice *dice, const struct plan_command *c)
+{
+    struct outcome_call call = {.fault = CALL_SERVER,
+                                .code = ODD_CODE,
+                                .ordered = c->ordered,
+                                .is_insert = c->kind == PLAN_INSERT,
+                                .message = "why"};
+    bool refused = dice_permille(dice, f->o.trouble / 2);
+
+    for (size_t i = 0; i < c->n; i++)
+        refused = refused || odd_of(f, record_of(f, c->ops[i])) == 'w';
+    if (refused)
+        plan_reply(f->plan, &call, NULL);
+    return refused;
+}
+
 static void serve_write(struct fake_planned *f, struct dice *dice, const struct plan_command *c)
 {
     bool lost = dice_permille(dice, f->o.trouble); /* the connection breaks in the middle */
@@ -145,6 +182,8 @@ static void serve_write(struct fake_planned *f, struct dice *dice, const struct 
     bson_t reply = BSON_INITIALIZER;
     bool goes_on = true;
 
+    if (refuse(f, dice, c))
+        return;
     bson_init(&a.upserted);
     bson_init(&a.errors);
     for (size_t i = 0; i < reach && goes_on; i++)
@@ -222,6 +261,22 @@ static enum fake_fate fate_of(struct fake_planned *f, const struct record *r,
     }
 }
 
+/* Nobody knows what became of r: as a worker does it. Only the odd ones may be given up. */
+static enum fake_fate fate_of_unknown(struct fake_planned *f, struct record *r,
+                                      const struct outcome *o, uint64_t inserted)
+{
+    uint64_t n = atomic_load(&stored[r->route]);
+
+    if (o->fate != FATE_UNKNOWN || o->doubt == DOUBT_NONE ||
+        suspicion_judge(&r->suspicion, o, n, inserted > 0, MAX_UNKNOWN) != SUSPICION_GUILTY)
+        return FAKE_LATER;
+    CHECK(odd_of(f, r) && strcmp(o->text, "why") == 0,
+          "partition %d: offset %" PRId64 " is given up, and could have been stored", r->partition,
+          r->offset);
+    f->stats.given_up++;
+    return fake_sink_execute(f->o.sink, r);
+}
+
 void fake_planned_write(struct fake_planned *f, struct dice *dice, int worker,
                         struct record *const *records, size_t n, enum fake_fate *fates)
 {
@@ -250,8 +305,16 @@ void fake_planned_write(struct fake_planned *f, struct dice *dice, int worker,
             plan_stop(f->plan, RETRY_TIMEOUT);
     }
     const struct outcome *o = plan_results(f->plan);
+    uint64_t inserted = 0;
     for (size_t i = 0; i < n; i++)
+        inserted += o[i].fate == FATE_INSERTED;
+    /* Another route into the collection stores something most of the time, to the very end. */
+    atomic_fetch_add(&stored[route], inserted + dice_permille(dice, 800));
+    for (size_t i = 0; i < n; i++) {
         fates[i] = fate_of(f, records[i], &o[i]);
+        if (fates[i] == FAKE_LATER)
+            fates[i] = fate_of_unknown(f, records[i], &o[i], inserted);
+    }
     for (size_t i = 1; i < n; i++) /* a lane's records are adjacent */
         CHECK(fates[i] == FAKE_LATER || fates[i - 1] != FAKE_LATER || records[i]->lane == NULL ||
                   records[i]->lane != records[i - 1]->lane,

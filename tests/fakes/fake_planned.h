@@ -2,7 +2,9 @@
  * fake_planned.h - fake_sink.h behind the real plan: batches become commands, a model of the server
  * answers them with faults of every kind, and the plan makes one fate per record of it.
  *
- * One per worker thread. Some repetitions of a dedup key carry another payload.
+ * One per worker thread. Half of the records that can never be stored are refused with a code that
+ * nobody knows, as others are for a while; only the former may be given up. Some repetitions of a
+ * dedup key carry another payload.
  */
 #ifndef IDEMSINK_TESTS_FAKE_PLANNED_H
 #define IDEMSINK_TESTS_FAKE_PLANNED_H
@@ -28,7 +30,7 @@ void fake_planned_write(struct fake_planned *f, struct dice *dice, int worker,
                         struct record *const *records, size_t n, enum fake_fate *fates);
 
 struct fake_planned_stats {
-    uint64_t commands, looks, conflicts;
+    uint64_t commands, looks, conflicts, given_up;
 };
 struct fake_planned_stats fake_planned_stats(const struct fake_planned *f);
 

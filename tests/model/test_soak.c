@@ -477,12 +477,14 @@ static void planned_end(struct thread *threads)
         sum.commands += s.commands;
         sum.looks += s.looks;
         sum.conflicts += s.conflicts;
+        sum.given_up += s.given_up;
         fake_planned_free(threads[i].planned);
     }
     (void)fprintf(stderr,
                   "soak: %" PRIu64 " commands, %" PRIu64 " of them reads, %" PRIu64
-                  " conflicts told\n",
-                  sum.commands, sum.looks, sum.conflicts);
+                  " conflicts told, %" PRIu64 " given up for an unknown code\n",
+                  sum.commands, sum.looks, sum.conflicts, sum.given_up);
+    CHECK(sum.given_up > 0, "nothing was given up");
 }
 
 static void soak_run(unsigned seconds, bool planned)
