@@ -72,6 +72,5 @@ void letter_table_add(struct letter_table *t, const struct letter *l, int32_t pa
 /* False too when the record of l was never added. */
 bool letter_table_newest(const struct letter_table *t, const struct letter *l, int32_t partition,
                          int64_t offset);
-size_t letter_table_count(const struct letter_table *t); /* records */
 
 #endif

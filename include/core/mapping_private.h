@@ -118,8 +118,6 @@ void mapping_dedup_free(struct mapping *m);
 /* Appends the filter to an empty document; r->json is parsed. False: the key is not usable; r is
  * rejected when `reject` is set. */
 bool mapping_dedup_filter(const struct mapping *m, struct record *r, bson_t *filter, bool reject);
-/* Equal decimals as equal bytes, 1.00 as the int64 1. False: it does not fit. */
-bool mapping_append_decimal(bson_t *to, const char *name, const bson_decimal128_t *decimal);
 
 /* mapping_shape.c */
 bool mapping_shape_new(struct mapping *m, struct err *e) MUST_CHECK;

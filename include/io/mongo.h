@@ -40,8 +40,6 @@ struct sink mongo_sink(struct mongo *m);
  * refused; ERR_CONFIG: wrong topology. */
 bool mongo_ping(struct mongo *m, struct err *e) MUST_CHECK;
 
-/* Appends "MongoDB 6.0.5, replica set rs0, primary h:p"; what can't be asked is left out. */
-void mongo_describe(struct mongo *m, struct buf *out);
 /* Who answers there, for check: mongo_check.c */
 struct mongo_facts {
     char version[24], set[104], primary[208]; /* set "": no replica set */

@@ -18,9 +18,6 @@ struct mongo {
     mongoc_read_prefs_t *primary;
 };
 
-/* mongoc_init() once, and its log into ours. */
-void mongo_library(void);
-
 /* The URI with our options in it. */
 mongoc_uri_t *mongo_uri(const struct config *c, struct err *e);
 

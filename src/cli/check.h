@@ -30,10 +30,6 @@ bool check_answer(struct checks *c, const char *what, bool ok, const struct err 
 bool check_service(struct checks *c, const char *what, bool ok, const struct err *e,
                    const char *fine, const char *keys);
 
-/* The same of something that may stay unknown: the exit code does not tell of it. */
-bool check_guess(struct checks *c, const char *what, bool ok, const struct err *e,
-                 const char *fine);
-
 /* "1 partition", "3 partitions" */
 void check_count(struct buf *out, size_t n, const char *what);
 

@@ -62,12 +62,23 @@ void check_printf(struct checks *c, const char *what, enum check_verdict verdict
     check_line(c, what, verdict, text);
 }
 
+static bool answer_line(struct checks *c, const char *what, bool ok, const struct err *e,
+                        const char *fine)
+{
+    check_line(c, what,
+               ok                         ? CHECK_OK
+               : e->kind == ERR_TRANSIENT ? CHECK_UNKNOWN
+                                          : CHECK_WRONG,
+               ok ? fine : e->text);
+    return ok;
+}
+
 bool check_answer(struct checks *c, const char *what, bool ok, const struct err *e,
                   const char *fine)
 {
     if (!ok && c->code == EXIT_FINE)
         c->code = e->kind == ERR_AUTH || e->kind == ERR_TRANSIENT ? exit_of(e) : EXIT_FOUND;
-    return check_guess(c, what, ok, e, fine);
+    return answer_line(c, what, ok, e, fine);
 }
 
 bool check_service(struct checks *c, const char *what, bool ok, const struct err *e,
@@ -79,16 +90,6 @@ bool check_service(struct checks *c, const char *what, bool ok, const struct err
         return check_answer(c, what, ok, e, fine);
     (void)err_set(&more, e->kind, e->code, "%s; does it run, and is %s right?", e->text, keys);
     return check_answer(c, what, false, &more, fine);
-}
-
-bool check_guess(struct checks *c, const char *what, bool ok, const struct err *e, const char *fine)
-{
-    check_line(c, what,
-               ok                         ? CHECK_OK
-               : e->kind == ERR_TRANSIENT ? CHECK_UNKNOWN
-                                          : CHECK_WRONG,
-               ok ? fine : e->text);
-    return ok;
 }
 
 void check_count(struct buf *out, size_t n, const char *what)

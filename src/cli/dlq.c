@@ -257,7 +257,8 @@ bool dlq_wanted(const struct dlq *d, const struct record *r, const struct letter
     return !d->by_reason;
 }
 
-int dlq_route(struct dlq *d, const struct letter *l, const char **topic)
+/* The route of the topic that l came from, and its name for as long as d lives. -1: none. */
+static int route_of(struct dlq *d, const struct letter *l, const char **topic)
 {
     char *name;
     int route;
@@ -289,7 +290,7 @@ enum dlq_state dlq_state(struct dlq *d, const struct record *r, const struct let
         return l->kind == LETTER_BROKEN ? DLQ_BROKEN : DLQ_FOREIGN;
     if (!slice_equal(l->group, slice_text(d->config->kafka.group)))
         return DLQ_OTHER_GROUP;
-    if (dlq_route(d, l, &topic) < 0)
+    if (route_of(d, l, &topic) < 0)
         return DLQ_NO_ROUTE;
     if (d->surveyed && !letter_table_newest(d->table, l, r->partition, r->offset))
         return DLQ_OLDER;
@@ -300,7 +301,7 @@ struct record *dlq_restore(struct dlq *d, const struct record *r, const struct l
                            struct err *e)
 {
     const char *topic = NULL;
-    int route = dlq_route(d, l, &topic);
+    int route = route_of(d, l, &topic);
     struct record *again;
 
     MUST(route >= 0 && topic != NULL);

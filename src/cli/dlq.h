@@ -74,9 +74,6 @@ enum dlq_state dlq_state(struct dlq *d, const struct record *r, const struct let
 /* When it was given up; of what is not ours, its timestamp. */
 int64_t dlq_time_ms(const struct record *r, const struct letter *l);
 
-/* The route of the topic that l came from, and its name for as long as d lives. -1: none. */
-int dlq_route(struct dlq *d, const struct letter *l, const char **topic);
-
 /*
  * The record that l speaks of, to be freed, with its route: from the letter, or when that is not
  * whole from its own topic. NULL with ERR_INPUT: it is not there any more. OURS with a route only.

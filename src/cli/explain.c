@@ -82,8 +82,7 @@ static void add_command(const struct explain_in *in, const struct write_op *op, 
     ok = upsert ? append_update(op, &list) : BSON_APPEND_DOCUMENT(&list, "0", op->document);
     bson_append_array_end(&command, &list);
     BSON_APPEND_BOOL(&command, "ordered", false);
-    if (in->config)
-        append_concern(in->config, &command);
+    append_concern(in->config, &command);
     BSON_APPEND_UTF8(&command, "$db", in->route->database);
     if (ok)
         sheet_add_bson(out, "command", &command);
@@ -361,17 +360,5 @@ enum exit_code explain_rows(const struct explain_in *in, struct record *r, struc
         break;
     }
     write_op_clear(&op);
-    return code;
-}
-
-enum exit_code explain_record(const struct config_route *route, const struct mapping *mapping,
-                              struct record *r)
-{
-    struct explain_in in = {.route = route, .mapping = mapping};
-    struct sheet sheet = {0};
-    enum exit_code code = explain_rows(&in, r, &sheet);
-
-    sheet_print(&sheet, false, stdout);
-    sheet_clear(&sheet);
     return code;
 }

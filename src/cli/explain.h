@@ -10,7 +10,7 @@
 #include "io/mongo.h"
 
 struct explain_in {
-    const struct config *config; /* NULL: the command is shown without its write concern */
+    const struct config *config;
     const struct config_route *route;
     const struct mapping *mapping;
     struct mongo *mongo; /* asked what is there already and for the index; NULL: nobody is asked */
@@ -19,9 +19,5 @@ struct explain_in {
 /* Adds rows; changes nothing anywhere. EXIT_FOUND: it would be a dead letter. MongoDB's refusals
  * are rows too, and the exit code. */
 enum exit_code explain_rows(const struct explain_in *in, struct record *r, struct sheet *out);
-
-/* The same on stdout, for people, and nobody is asked. */
-enum exit_code explain_record(const struct config_route *route, const struct mapping *mapping,
-                              struct record *r);
 
 #endif

@@ -319,8 +319,3 @@ bool letter_table_newest(const struct letter_table *t, const struct letter *l, i
 
     return entry->flags != 0 && entry->partition == partition && entry->offset == offset;
 }
-
-size_t letter_table_count(const struct letter_table *t)
-{
-    return t->used;
-}

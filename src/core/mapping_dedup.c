@@ -133,7 +133,8 @@ static bool add_double(bson_t *to, const char *name, double d, struct dedup_faul
     return bson_append_int64(to, name, -1, i);
 }
 
-bool mapping_append_decimal(bson_t *to, const char *name, const bson_decimal128_t *decimal)
+/* Equal decimals as equal bytes, 1.00 as the int64 1. False: it does not fit. */
+static bool add_decimal(bson_t *to, const char *name, const bson_decimal128_t *decimal)
 {
     bson_value_t value = {0};
 
@@ -163,7 +164,7 @@ static bool add_value(bson_t *to, const char *name, const bson_value_t *v, bool 
     case BSON_TYPE_DECIMAL128:
         if (!types_decimal_is_finite(&v->value.v_decimal128))
             return fault(f, REASON_DEDUP_NOT_SCALAR, "is a decimal without a value");
-        return mapping_append_decimal(to, name, &v->value.v_decimal128);
+        return add_decimal(to, name, &v->value.v_decimal128);
     case BSON_TYPE_BINARY:
         if (!any_binary && v->value.v_binary.subtype != BSON_SUBTYPE_UUID &&
             v->value.v_binary.subtype != BSON_SUBTYPE_UUID_DEPRECATED)

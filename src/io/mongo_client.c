@@ -29,7 +29,8 @@ static void library_start(void)
     mongoc_init();
 }
 
-void mongo_library(void)
+/* mongoc_init() once, and its log into ours. */
+static void library(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -136,7 +137,7 @@ bool mongo_uri_fine(const char *text, struct buf *why)
     bson_error_t be = {0};
     struct err e;
 
-    mongo_library();
+    library();
     mongoc_log_set_handler(NULL, NULL); /* the error says it, and mongo_new() what else there is */
     mongoc_uri_t *uri = mongoc_uri_new_with_error(text, &be);
     bool fine = uri != NULL;
@@ -168,7 +169,7 @@ mongoc_uri_t *mongo_uri(const struct config *c, struct err *e)
 {
     bson_error_t be = {0};
 
-    mongo_library();
+    library();
     mongoc_uri_t *uri = mongoc_uri_new_with_error(c->mongo.uri, &be);
     if (!uri) {
         uri_fail(e, c->mongo.uri, be.message);
@@ -307,30 +308,4 @@ bool mongo_ping(struct mongo *m, struct err *e)
     bson_destroy(&reply);
     mongoc_client_pool_push(m->pool, client);
     return ok;
-}
-
-void mongo_describe(struct mongo *m, struct buf *out)
-{
-    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
-    bson_t build = BSON_INITIALIZER, reply;
-    bson_error_t be;
-
-    BSON_APPEND_INT32(&build, "buildInfo", 1);
-    buf_add_text(out, "MongoDB");
-    if (mongoc_client_command_simple(client, "admin", &build, m->primary, &reply, &be))
-        buf_printf(out, " %s", mongo_text_field(&reply, "version"));
-    bson_destroy(&reply);
-    if (mongo_hello(client, m->primary, &reply, &be)) {
-        const char *set = mongo_text_field(&reply, "setName");
-        if (*set)
-            buf_printf(out, ", replica set %s, primary %s", set,
-                       mongo_text_field(&reply, "primary"));
-        else if (strcmp(mongo_text_field(&reply, "msg"), "isdbgrid") == 0)
-            buf_add_text(out, ", sharded cluster");
-        else
-            buf_add_text(out, ", standalone");
-    }
-    bson_destroy(&reply);
-    bson_destroy(&build);
-    mongoc_client_pool_push(m->pool, client);
 }

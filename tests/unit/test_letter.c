@@ -370,7 +370,6 @@ static void the_newest_letter_of_a_record_counts(void **state)
     letter_table_add(t, &early, 1, 70);
     letter_table_add(t, &other, 0, 11);
     letter_table_add(t, &elsewhere, 0, 12);
-    assert_int_equal(letter_table_count(t), 3);
     assert_true(letter_table_newest(t, &late, 0, 10));
     assert_false(letter_table_newest(t, &early, 1, 70));
     assert_true(letter_table_newest(t, &other, 0, 11));
@@ -412,7 +411,6 @@ static void the_table_grows(void **state)
 
         letter_table_add(t, &l, 0, i);
     }
-    assert_int_equal(letter_table_count(t), N);
     for (int i = 0; i < 2 * N; i++) {
         struct letter l = letter_at(i % N % 7, i % N, i);
 
