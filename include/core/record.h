@@ -116,6 +116,9 @@ void record_free(struct record *r); /* NULL is fine */
 void record_reject(struct record *r, enum reason reason, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* By the server, for ever: o is NEVER. */
+void record_refused(struct record *r, const struct outcome *o);
+
 /* The value of the payload that the rejection is about; path is borrowed. The first one stays. */
 void record_reject_at(struct record *r, const char *path);
 

@@ -105,6 +105,16 @@ void record_reject(struct record *r, enum reason reason, int code, const char *f
     r->rejected = (struct rejection){.reason = reason, .code = code, .text = mem_text(text)};
 }
 
+void record_refused(struct record *r, const struct outcome *o)
+{
+    const char *text = o->text ? o->text : "refused by the server";
+
+    if (o->reason == REASON_REJECTED && o->code != 0) /* the other reasons say what it is */
+        record_reject(r, o->reason, o->code, "code %d: %s", o->code, text);
+    else
+        record_reject(r, o->reason, o->code, "%s", text);
+}
+
 void record_reject_at(struct record *r, const char *path)
 {
     if (r->rejected.path == NULL)

@@ -153,16 +153,6 @@ static void build(struct replay *r, uint32_t route)
     }
 }
 
-static void reject(struct record *record, const struct outcome *o)
-{
-    const char *text = o->text ? o->text : "refused by the server";
-
-    if (o->reason == REASON_REJECTED && o->code != 0)
-        record_reject(record, o->reason, o->code, "code %d: %s", o->code, text);
-    else
-        record_reject(record, o->reason, o->code, "%s", text);
-}
-
 static void not_acknowledged(struct replay *r, const struct outcome *o)
 {
     enum err_kind kind = o->retry == RETRY_RIGHTS   ? ERR_AUTH
@@ -189,7 +179,7 @@ static void write_all(struct replay *r, uint32_t route)
             item->conflict = outcomes[i].conflict;
             r->told[r->n_told++] = item;
         } else if (outcomes[i].fate == FATE_NEVER) {
-            reject(item->record, &outcomes[i]);
+            record_refused(item->record, &outcomes[i]);
             r->dead[r->n_dead++] = item;
         } else {
             not_acknowledged(r, &outcomes[i]);

@@ -167,16 +167,6 @@ static void trouble_is_over(struct worker *w, uint32_t route)
                  LOG_INT("after_ms", lasted_ms));
 }
 
-static void reject(struct record *r, const struct outcome *o)
-{
-    const char *text = o->text ? o->text : "refused by the server";
-
-    if (o->reason == REASON_REJECTED && o->code != 0) /* the other reasons say what it is */
-        record_reject(r, o->reason, o->code, "code %d: %s", o->code, text);
-    else
-        record_reject(r, o->reason, o->code, "%s", text);
-}
-
 static void log_suspicion(const struct record *r, uint32_t max)
 {
     static struct log_limit limit;
@@ -261,7 +251,7 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
         } else if (o->fate == FATE_DUPLICATE) {
             add_done(w, r, PIPELINE_DUPLICATE);
         } else if (o->fate == FATE_NEVER) {
-            reject(r, o);
+            record_refused(r, o);
             w->dead[w->n_dead++] = r;
         } else if (o->fate == FATE_UNKNOWN && judge_unknown(w, v, r, o)) {
             w->dead[w->n_dead++] = r;

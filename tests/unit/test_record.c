@@ -149,6 +149,31 @@ static void frees_what_was_added(void **state) /* the leak sanitizer looks */
     record_free(NULL);
 }
 
+/* The code stands in the text where the reason does not say what it is. */
+static void says_what_the_server_said(void **state)
+{
+    char text[] = "no, {a: 1}";
+    static const char *const wanted[] = {"code 9: no, {a: 1}", "no, {a: 1}",
+                                         "refused by the server"};
+    const struct outcome outcomes[] = {
+        {.fate = FATE_NEVER, .reason = REASON_REJECTED, .code = 9, .text = text},
+        {.fate = FATE_NEVER, .reason = REASON_VALIDATION, .code = 121, .text = text},
+        {.fate = FATE_NEVER, .reason = REASON_REJECTED},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
+        struct record_source from = {.topic = "t"};
+        struct record *r = record_new(&from);
+
+        record_refused(r, &outcomes[i]);
+        assert_int_equal(r->rejected.reason, outcomes[i].reason);
+        assert_int_equal(r->rejected.code, outcomes[i].code);
+        assert_string_equal(r->rejected.text, wanted[i]);
+        record_free(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +183,7 @@ int main(void)
         cmocka_unit_test(the_first_rejection_stays),
         cmocka_unit_test(long_rejections_are_cut_between_characters),
         cmocka_unit_test(frees_what_was_added),
+        cmocka_unit_test(says_what_the_server_said),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
