@@ -23,7 +23,8 @@ mongoc_uri_t *mongo_uri(const struct config *c, struct err *e);
 
 enum call_fault mongo_fault(const bson_error_t *be);
 
-/* Fills *e: kind from the error, text "what: message". Returns false. */
+/* Fills *e: kind from the error, text "what: message", and what to do about credentials and rights.
+ * Returns false. */
 bool mongo_fail(struct err *e, const char *what, const bson_error_t *be);
 
 /* The first batch of a hello on the primary (a client of the pool). reply is to be destroyed in any

@@ -70,13 +70,10 @@ enum call_fault mongo_fault(const bson_error_t *be)
     }
 }
 
-static enum err_kind kind_of(const bson_error_t *be)
+static enum err_kind kind_of(const bson_error_t *be, const struct outcome_call *call,
+                             enum retry_class retry)
 {
-    struct outcome_call call = {.fault = mongo_fault(be), .code = (int)be->code};
-    struct outcome o;
-
-    outcome_of_failure(&call, &o);
-    switch (o.retry) {
+    switch (retry) {
     case RETRY_RIGHTS:
         return ERR_AUTH;
     case RETRY_CONFIG:
@@ -84,7 +81,7 @@ static enum err_kind kind_of(const bson_error_t *be)
     case RETRY_OTHER:
         /* The server's own "no" to what was asked, with a code that isn't known to pass; asking
          * again would not change it. */
-        return (call.fault == CALL_SERVER && outcome_code_find(call.code) == NULL) ||
+        return (call->fault == CALL_SERVER && outcome_code_find(call->code) == NULL) ||
                        be->domain == MONGOC_ERROR_PROTOCOL
                    ? ERR_CONFIG
                    : ERR_TRANSIENT;
@@ -103,10 +100,22 @@ static enum err_kind kind_of(const bson_error_t *be)
 
 bool mongo_fail(struct err *e, const char *what, const bson_error_t *be)
 {
+    struct outcome_call call = {.fault = mongo_fault(be), .code = (int)be->code};
     const char *text =
         strstr(be->message, "://") ? "(withheld: it holds a connection string)" : be->message;
+    struct outcome o;
 
-    return err_set(e, kind_of(be), (int)be->code, "%s: %s", what, text);
+    outcome_of_failure(&call, &o);
+    enum err_kind kind = kind_of(be, &call, o.retry);
+    if (call.fault == CALL_AUTH) /* "Authentication failed." is all that the server says */
+        return err_set(e, kind, (int)be->code,
+                       "%s: MongoDB refuses the user of mongo.uri (%.200s): is its name right, its "
+                       "password, its authSource?",
+                       what, text);
+    const struct outcome_code *row = outcome_code_find(o.code);
+    if (kind == ERR_AUTH && row && row->todo)
+        return err_set(e, kind, (int)be->code, "%s: %.300s; %s", what, text, row->todo);
+    return err_set(e, kind, (int)be->code, "%s: %s", what, text);
 }
 
 /* ---- URI and pool ---- */

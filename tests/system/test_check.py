@@ -294,8 +294,12 @@ def test_refused_credentials(stack, make):
     setup.sections["mongo"]["uri"] = stack.mongo_uri.replace("mongodb://", "mongodb://user:hidden-password@")
     status, found = check(setup)
     assert status == 77 and found["mongodb"][0] == "wrong" and "hidden-password" not in str(found)
+    told = "MongoDB refuses the user of mongo.uri (Authentication failed.): is its name right, its password, its authSource?"
+    assert found["mongodb"][1] == told
     worker = setup.start()
-    assert worker.wait(30) == 77 and "hidden-password" not in worker.log_tail(1000)
+    assert worker.wait(30) == 77 and "hidden-password" not in worker.log_tail(1000) and told in worker.log_tail(1000)
+    done = setup.command("init")
+    assert done.returncode == 77 and done.stderr.decode().endswith(f"idemsink: mongodb: {told}\n")
 
 
 def test_weak_write_concerns(stack, make):
