@@ -7,6 +7,9 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness  # noqa: E402
 
+# A process that gets the pid of one that a test has killed would begin with a line of libmongoc's on stderr (docs/operations.md).
+os.environ["MONGOC_DISABLE_SHM"] = "1"
+
 
 def pytest_addoption(parser):
     parser.addoption("--shard", metavar="I/N", default="0/1", help="only every N-th file, from the I-th on")
