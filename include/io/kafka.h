@@ -193,9 +193,19 @@ struct kafka_group_state {
 bool kafka_ask_group(struct kafka_asker *a, struct kafka_group_state *out,
                      struct err *e) MUST_CHECK;
 
-/* Makes the topic, with the brokers' default replication. *made: it was not there. True when it is
- * there afterwards. */
-bool kafka_topic_create_if_missing(const struct config *config, const char *topic, int partitions,
-                                   int wait_ms, bool *made, struct err *e) MUST_CHECK;
+/* What a dead letter adds to its record at most, with room: its topic's max.message.bytes should be
+ * so much above those of the input topics. */
+enum { KAFKA_LETTER_BYTES = 4096 };
+
+/* Makes the topic, with the brokers' default replication. *made: it was not there; one that is
+ * there stays as it is. True when it is there afterwards. */
+struct kafka_new_topic {
+    const char *name;
+    int partitions;
+    int64_t max_message_bytes; /* 0: what the brokers have */
+};
+bool kafka_topic_create_if_missing(const struct config *config,
+                                   const struct kafka_new_topic *wanted, int wait_ms, bool *made,
+                                   struct err *e) MUST_CHECK;
 
 #endif

@@ -75,6 +75,10 @@ bool mongo_check_rights(struct mongo *m, const struct config_route *route, const
  * drops or changes anything. May take as long as the collection is big. */
 bool mongo_make_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
 
+/* The same; *made: it was not there. */
+bool mongo_ensure_index(struct mongo *m, const struct config_route *route, bool *made,
+                        struct err *e) MUST_CHECK;
+
 /* Calls each with every document of the route's collection, majority-committed, in no order; false
  * from each ends it early (and is no error). */
 typedef bool mongo_scan_fn(const bson_t *document, void *ctx);

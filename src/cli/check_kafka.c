@@ -7,7 +7,7 @@
 #include "cli/check.h"
 #include "io/kafka.h"
 
-enum { BROKER_WAIT_MS = 10000, HEADERS_BYTES = 4096 /* what a dead letter adds, with room */ };
+enum { BROKER_WAIT_MS = 10000 };
 
 struct asking {
     struct checks *checks;
@@ -168,12 +168,12 @@ static void dead_letter_size(struct asking *a, const char *what,
         check_printf(a->checks, what, CHECK_UNKNOWN,
                      "max.message.bytes is %" PRId64 "; that of %s is not known", mine,
                      a->largest_of);
-    else if (mine < a->largest + HEADERS_BYTES)
+    else if (mine < a->largest + KAFKA_LETTER_BYTES)
         check_printf(a->checks, what, CHECK_WARNING,
                      "max.message.bytes is %" PRId64 ", and %s takes %" PRId64
                      ": a dead letter that is too large goes without its value; set it to %" PRId64
                      " or more",
-                     mine, a->largest_of, a->largest, a->largest + HEADERS_BYTES);
+                     mine, a->largest_of, a->largest, a->largest + KAFKA_LETTER_BYTES);
     else
         check_printf(a->checks, what, CHECK_OK, "max.message.bytes is %" PRId64, mine);
 }

@@ -7,6 +7,7 @@
  * the deadline has passed, whatever a library may be waiting for: a crash is a
  * tested path, so leaving without clean-up costs only work that is done again.
  */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 
 enum {
     SERVICES_RETRY_MS = 1000,
+    SAY_AGAIN_MS = 10000, /* what is waited for */
     AFTER_DRAIN_MS = 1500 /* for what comes behind the drain: joining, flushing, freeing */
 };
 
@@ -63,8 +65,8 @@ static void signals_block(void)
     MUST(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
 }
 
-/* True: a signal came. False: the time is over. wait_ms < 0: without limit. */
-static bool signals_wait(int64_t wait_ms)
+/* The signal that came; 0: the time is over. wait_ms < 0: without limit. */
+static int signals_wait(int64_t wait_ms)
 {
     struct timespec t = {.tv_sec = wait_ms / 1000, .tv_nsec = (wait_ms % 1000) * 1000000};
     sigset_t set;
@@ -76,7 +78,7 @@ static bool signals_wait(int64_t wait_ms)
     } while (got < 0 && wait_ms < 0);
     if (got == SIGTERM || got == SIGINT)
         log_info("signal: draining", LOG_TEXT("signal", got == SIGTERM ? "SIGTERM" : "SIGINT"));
-    return got >= 0;
+    return got < 0 ? 0 : got;
 }
 
 static void wake_main(void *ctx)
@@ -100,26 +102,50 @@ static void deadline_arm(int64_t ms)
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-static void leave_idle(int signal_number)
+/* One attempt at the dedup indexes, in a thread of its own: making one may take hours, and finding
+ * no server takes as long as the driver waits for one, while a signal is to be heard at once. */
+struct proof {
+    struct app *app;
+    struct err e;
+    bool proved;
+};
+
+static void *proof_main(void *arg)
 {
-    (void)signal_number;
-    _exit(EXIT_FINE);
+    struct proof *p = arg;
+
+    p->proved = app_prove_indexes(p->app, &p->e);
+    (void)kill(getpid(), SIGUSR2); /* the one that is waited for, or it would end the run */
+    return NULL;
 }
 
-/* Making an index may take hours. Nothing has been read yet, so a signal just ends the process. */
-static bool prove_interruptibly(struct app *a, struct err *e)
+static void say_stopped_early(void)
 {
-    struct sigaction leave = {.sa_handler = leave_idle};
-    sigset_t set;
+    log_info("stopped before anything was read",
+             LOG_TEXT("waited_for", "MongoDB: the dedup indexes"));
+}
 
-    awaited(&set);
-    (void)sigdelset(&set, SIGUSR2);
-    (void)sigaction(SIGTERM, &leave, NULL);
-    (void)sigaction(SIGINT, &leave, NULL);
-    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    bool ok = app_prove_indexes(a, e);
-    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
-    return ok;
+/* Does not return when a signal comes: nothing has been read yet. */
+static bool prove_interruptibly(struct app *a, int64_t since_ms, struct err *e)
+{
+    struct proof p = {.app = a};
+    pthread_t thread;
+    int got;
+
+    MUST(pthread_create(&thread, NULL, proof_main, &p) == 0);
+    while ((got = signals_wait(SAY_AGAIN_MS)) != SIGUSR2) {
+        if (got == SIGTERM || got == SIGINT) {
+            say_stopped_early();
+            _exit(EXIT_FINE);
+        }
+        if (got == 0)
+            log_info("waiting for MongoDB: the dedup indexes are looked at, or made",
+                     LOG_INT("since_ms", clock_mono_ms() - since_ms));
+    }
+    MUST(pthread_join(thread, NULL) == 0);
+    if (!p.proved)
+        *e = p.e;
+    return p.proved;
 }
 
 /* MongoDB may be away when the process starts: it waits for it, as it would in the middle. False:
@@ -127,13 +153,17 @@ static bool prove_interruptibly(struct app *a, struct err *e)
 static bool wait_for_indexes(struct app *a, struct err *e)
 {
     static struct log_limit limit;
+    int64_t since_ms = clock_mono_ms();
 
-    while (!prove_interruptibly(a, e)) {
+    while (!prove_interruptibly(a, since_ms, e)) {
         if (e->kind != ERR_TRANSIENT)
             return false;
-        if (log_limit_pass(&limit, 10000, NULL))
-            log_warn("MongoDB can't be reached yet; waiting for it", LOG_TEXT("error", e->text));
-        if (signals_wait(SERVICES_RETRY_MS)) {
+        if (log_limit_pass(&limit, SAY_AGAIN_MS, NULL))
+            log_warn("MongoDB can't be reached yet; waiting for it", LOG_TEXT("error", e->text),
+                     LOG_INT("since_ms", clock_mono_ms() - since_ms));
+        int got = signals_wait(SERVICES_RETRY_MS);
+        if (got == SIGTERM || got == SIGINT) {
+            say_stopped_early();
             e->kind = ERR_NONE;
             return false;
         }

@@ -1,5 +1,6 @@
 /* Questions to the brokers outside of consuming and producing, and the one thing we make: a topic.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -197,20 +198,26 @@ static bool create_answer(rd_kafka_event_t *event, const char *topic, bool *made
                    text != NULL ? text : rd_kafka_err2str(err));
 }
 
-static bool create(rd_kafka_t *rk, const char *topic, int partitions, int wait_ms, bool *made,
+static bool create(rd_kafka_t *rk, const struct kafka_new_topic *w, int wait_ms, bool *made,
                    struct err *e)
 {
-    char text[256];
+    const char *topic = w->name;
+    char text[256], number[24];
     rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
     rd_kafka_AdminOptions_t *options =
         rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_CREATETOPICS);
-    rd_kafka_NewTopic_t *wanted = rd_kafka_NewTopic_new(topic, partitions, -1, text, sizeof text);
+    rd_kafka_NewTopic_t *wanted =
+        rd_kafka_NewTopic_new(topic, w->partitions, -1, text, sizeof text);
     rd_kafka_event_t *event = NULL;
     bool ok;
 
     if (wanted == NULL) {
         ok = err_set(e, ERR_CONFIG, 0, "kafka: can't make topic %s: %s", topic, text);
         goto out;
+    }
+    if (w->max_message_bytes > 0) {
+        (void)snprintf(number, sizeof number, "%" PRId64, w->max_message_bytes);
+        (void)rd_kafka_NewTopic_set_config(wanted, "max.message.bytes", number);
     }
     (void)rd_kafka_AdminOptions_set_request_timeout(options, wait_ms, text, sizeof text);
     (void)rd_kafka_AdminOptions_set_operation_timeout(options, wait_ms, text, sizeof text);
@@ -231,8 +238,9 @@ out:
     return ok;
 }
 
-bool kafka_topic_create_if_missing(const struct config *config, const char *topic, int partitions,
-                                   int wait_ms, bool *made, struct err *e)
+bool kafka_topic_create_if_missing(const struct config *config,
+                                   const struct kafka_new_topic *wanted, int wait_ms, bool *made,
+                                   struct err *e)
 {
     struct err refusal;
     rd_kafka_t *rk = kafka_admin_handle(config, &refusal, e);
@@ -241,7 +249,7 @@ bool kafka_topic_create_if_missing(const struct config *config, const char *topi
     *made = false;
     if (rk == NULL)
         return false;
-    ok = create(rk, topic, partitions, wait_ms, made, e) || kafka_refused(rk, &refusal, e);
+    ok = create(rk, wanted, wait_ms, made, e) || kafka_refused(rk, &refusal, e);
     rd_kafka_destroy(rk);
     return ok;
 }

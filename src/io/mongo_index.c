@@ -197,7 +197,7 @@ static mongoc_client_t *patient_client(const struct mongo *m)
     return client;
 }
 
-static bool create_index(struct look *l, struct err *e)
+static bool create_index(struct look *l, bool *made, struct err *e)
 {
     bson_t command = BSON_INITIALIZER, list, index, key, collation;
     bson_error_t be = {0};
@@ -225,17 +225,28 @@ static bool create_index(struct look *l, struct err *e)
     /* Who can't look, and says that it is there, is believed when it can't be made either. */
     bool trusted = l->proof.forbidden[0] && mongo_fault(&be) == CALL_SERVER &&
                    (be.code == 13 || be.code == 85);
+    *made = ok;
     return ok || trusted || create_fail(&l->proof, e, &be);
 }
 
-bool mongo_make_index(struct mongo *m, const struct config_route *route, struct err *e)
+bool mongo_ensure_index(struct mongo *m, const struct config_route *route, bool *made,
+                        struct err *e)
 {
     struct look l;
     bool missing;
     mongoc_client_t *client = patient_client(m);
+
+    *made = false;
     bool ok = look_at(&l, m, route, client, e) && index_proof_may_make(&l.proof, &missing, e) &&
-              (!missing || create_index(&l, e));
+              (!missing || create_index(&l, made, e));
 
     mongoc_client_destroy(client);
     return ok;
+}
+
+bool mongo_make_index(struct mongo *m, const struct config_route *route, struct err *e)
+{
+    bool made;
+
+    return mongo_ensure_index(m, route, &made, e);
 }

@@ -128,6 +128,7 @@ static void credentials_are_refused(void **state)
     struct source_events events = {0};
     struct source source;
     struct err e = {0};
+    const struct kafka_new_topic wanted = {.name = "t", .partitions = 1};
     bool made;
 
     (void)state;
@@ -141,7 +142,7 @@ static void credentials_are_refused(void **state)
     assert_false(kafka_describe(&h.config, 1500, &topics, &e));
     is_refusal(&e);
     e = (struct err){0};
-    assert_false(kafka_topic_create_if_missing(&h.config, "t", 1, 1500, &made, &e));
+    assert_false(kafka_topic_create_if_missing(&h.config, &wanted, 1500, &made, &e));
     is_refusal(&e);
     e = (struct err){0};
     assert_null(kafka_reader_new(&h.config, NULL, 0, 1500, &e));

@@ -1,5 +1,6 @@
 """The dedup index is proved at start, or the process refuses with the text that helps."""
 import datetime
+import re
 
 import bson
 import pytest
@@ -52,13 +53,44 @@ def test_init_makes_index_and_dead_letter_topic_and_is_idempotent(stack, make):
     setup = make(topic, dead_letters=False)
     setup.routes[0]["ensure_index"] = False
     setup.sections["dead_letter"]["topic"] = dead = f"{topic}.dead"
-    for _ in range(2):
+    name = f"tests.{setup.collection.name}"
+    for index, letters in (("made", "made, max.message.bytes 1052684"), ("there and right", "was there")):
         done = setup.command("init")
         assert done.returncode == 0, done.stderr
+        assert done.stdout.decode().splitlines() == [f"dedup index of {name}: {index}", f"dead-letter topic {dead}: {letters}"]
     assert len(stack.admin.list_topics(timeout=10).topics[dead].partitions) == 5
     index = [i for i in setup.collection.list_indexes() if i["name"] != "_id_"]
     assert len(index) == 1 and index[0]["unique"] and dict(index[0]["key"]) == {"eventId": 1}
-    assert setup.command("check", "--connect").returncode == 0
+    done = setup.command("check", "--connect")
+    assert done.returncode == 0 and b" warning " not in done.stdout.replace(b"mongodb topology", b"")
+
+
+def test_init_makes_a_dead_letter_topic_that_takes_the_largest_record(stack, make):
+    large = stack.topic(1, max_message_bytes=3000000)
+    setup = make([stack.topic(2), large], dead_letters=False)
+    setup.sections["dead_letter"]["topic"] = dead = f"{large}.dead"
+    assert f"{dead}: made, max.message.bytes 3004096" in setup.command("init").stdout.decode()
+    said = setup.command("check", "--connect").stdout.decode()
+    assert re.search(rf"size of {dead} +ok +max.message.bytes is 3004096\n", said), said
+
+
+def test_init_leaves_a_topic_that_is_there(stack, make):
+    setup = make(stack.topic(1, max_message_bytes=3000000), dead_letters=False)
+    setup.sections["dead_letter"]["topic"] = dead = stack.topic(1, max_message_bytes=5000)
+    assert f"dead-letter topic {dead}: was there" in setup.command("init").stdout.decode()
+    said = setup.command("check", "--connect").stdout.decode()
+    assert "max.message.bytes is 5000," in said, said
+
+
+def test_init_says_which_topic_is_not_there(stack, make):
+    there = stack.topic(1)
+    setup = make([there, "no-such-topic"], dead_letters=False)
+    done = setup.command("init")
+    warnings = [line for line in done.stdout.decode().splitlines() if line.startswith("warning")]
+    assert done.returncode == 0 and len(warnings) == 1 and "topic no-such-topic: not there" in warnings[0]
+    setup.sections["kafka"]["brokers"] = "127.0.0.1:9"  # init has nothing to make there
+    done = setup.command("init")
+    assert done.returncode == 0 and b"can't tell whether they are there" in done.stdout
 
 
 def test_init_says_when_duplicates_are_there_already(stack, make):

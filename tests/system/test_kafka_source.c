@@ -14,10 +14,11 @@ static void new_topic(struct help_config *h, const char *what, int partitions)
     struct err e = {0};
     bool made = false;
     char name[80];
+    const struct kafka_new_topic wanted = {.name = name, .partitions = partitions};
 
     (void)snprintf(name, sizeof name, "%s-%lld", what, (long long)clock_wall_ms());
     help_config(h, brokers, name, name);
-    if (!kafka_topic_create_if_missing(&h->config, name, partitions, 10000, &made, &e))
+    if (!kafka_topic_create_if_missing(&h->config, &wanted, 10000, &made, &e))
         fail_msg("%s", e.text);
     assert_true(made);
 }
@@ -277,6 +278,7 @@ static void a_missing_topic_is_waited_for(void **state)
     struct err e = {0};
     bool made;
     char name[60];
+    const struct kafka_new_topic wanted = {.name = name, .partitions = 2};
 
     (void)state;
     (void)snprintf(name, sizeof name, "late-%lld", (long long)clock_wall_ms());
@@ -288,9 +290,9 @@ static void a_missing_topic_is_waited_for(void **state)
     assert_int_equal(e.kind, ERR_CONFIG);
     help_until(m, 20, (kafka_source_health(&m->source, &health), health.problem[0] != '\0'));
     assert_false(m->failed);
-    assert_true(kafka_topic_create_if_missing(&m->h.config, name, 2, 10000, &made, &e));
+    assert_true(kafka_topic_create_if_missing(&m->h.config, &wanted, 10000, &made, &e));
     assert_true(made);
-    assert_true(kafka_topic_create_if_missing(&m->h.config, name, 2, 10000, &made, &e));
+    assert_true(kafka_topic_create_if_missing(&m->h.config, &wanted, 10000, &made, &e));
     assert_false(made);
     rd_kafka_t *rk = help_producer(brokers, NULL);
     for (int i = 0; i < 40; i++)

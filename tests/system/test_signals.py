@@ -114,4 +114,17 @@ def test_sigterm_while_waiting_for_mongodb_at_start(stack, make):
     worker.wait_saw("MongoDB can't be reached yet")
     assert worker.get("/readyz")[0] == 503
     assert worker.get("/healthz")[0] == 200
+    started = time.monotonic()
     assert worker.terminate(12) == 0
+    assert time.monotonic() - started < 2 and worker.saw("signal: draining") and worker.saw("stopped before anything was read")
+
+
+def test_what_is_waited_for_at_start_is_said_again(stack, make):
+    """The driver looks for a server for 25 s; until then there is no error to tell."""
+    setup = make(stack.topic(1))
+    setup.sections["mongo"].update(uri="mongodb://127.0.0.1:9/?replicaSet=rs0", server_selection_timeout="25s")
+    worker = setup.start()
+    worker.wait_saw("waiting for MongoDB", 14)
+    started = time.monotonic()
+    assert worker.terminate(12) == 0
+    assert time.monotonic() - started < 2 and worker.saw("stopped before anything was read")
