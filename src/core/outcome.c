@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "core/outcome_rule.h"
 
 enum { TEXT_MAX = 1024 }; /* of a server's message; it may echo a key of any size */
 
@@ -268,6 +269,21 @@ static char *text_of_error(const char *message, size_t len, const bson_iter_t *p
     return text;
 }
 
+/* The message of a validator, which is always the same, with the rule. Takes text. */
+static char *text_with_rule(char *text, const bson_iter_t *err_info)
+{
+    struct buf rule = {0};
+
+    outcome_add_rule(err_info, &rule);
+    if (rule.len > 0) {
+        char *both = mem_printf("%s: %s", text, buf_text(&rule));
+        mem_free(text);
+        text = both;
+    }
+    buf_clear(&rule);
+    return text;
+}
+
 static void judge_whole(const struct outcome_call *call, const struct reply *r, size_t n,
                         struct outcome *out)
 {
@@ -320,8 +336,8 @@ static enum reason reason_of(const struct outcome_code *row, const char *message
 static bool judge_error(const bson_iter_t *element, bool passes, size_t n, struct outcome *out,
                         size_t *index)
 {
-    bson_iter_t it, pattern;
-    bool has_index = false, has_code = false, has_pattern = false;
+    bson_iter_t it, pattern, info;
+    bool has_index = false, has_code = false, has_pattern = false, has_info = false;
     int64_t at = -1, code = 0;
     const char *message = NULL;
     uint32_t len = 0;
@@ -339,6 +355,9 @@ static bool judge_error(const bson_iter_t *element, bool passes, size_t n, struc
         } else if (strcmp(key, "keyPattern") == 0 && BSON_ITER_HOLDS_DOCUMENT(&it)) {
             pattern = it;
             has_pattern = true;
+        } else if (strcmp(key, "errInfo") == 0) {
+            info = it;
+            has_info = true;
         }
     }
     if (it.err_off || !has_index || !has_code || at < 0 || (uint64_t)at >= n)
@@ -358,6 +377,8 @@ static bool judge_error(const bson_iter_t *element, bool passes, size_t n, struc
         if (row)
             o->reason = reason_of(row, message, len);
         o->text = text_of_error(message, len, has_pattern ? &pattern : NULL);
+        if (has_info && o->reason == REASON_VALIDATION)
+            o->text = text_with_rule(o->text, &info);
     } else {
         o->reason = REASON_NONE;
         if (!row && code != 0 && !passes)

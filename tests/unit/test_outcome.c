@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "core/outcome.h"
 
 enum { MAX = 16 };
@@ -515,6 +516,92 @@ static void test_texts(void **state)
     clear(out, 1);
 }
 
+/* errInfo as MongoDB 6.0 sends it, and what anybody may send. */
+static void test_rule_of_a_validator(void **state)
+{
+#define DETAILS(d) "{'failingDocumentId':'secret','details':" d "}"
+#define SCHEMA(rules)                                                                              \
+    DETAILS("{'operatorName':'$jsonSchema','schemaRulesNotSatisfied':[" rules "]}")
+    static const struct {
+        const char *info, *expected;
+    } rows[] = {
+        {SCHEMA("{'operatorName':'properties','propertiesNotSatisfied':[{'propertyName':'v',"
+                "'description':'d','details':[{'operatorName':'bsonType','specifiedAs':{'bsonType':"
+                "'int'},'reason':'type did not match','consideredValue':'secret',"
+                "'consideredType':'string'}]}]},{'operatorName':'required','specifiedAs':"
+                "{'required':['id','v']},'missingProperties':['w','x']}"),
+         ": v: bsonType { \"bsonType\" : \"int\" }, type did not match, it is string; required "
+         "{ \"required\" : [ \"id\", \"v\" ] }, missing: w, x"},
+        {SCHEMA("{'operatorName':'properties','propertiesNotSatisfied':[{'propertyName':'o',"
+                "'details':[{'operatorName':'properties','propertiesNotSatisfied':[{'propertyName':"
+                "'list','details':[{'operatorName':'items','reason':'r','itemIndex':2,'details':"
+                "[{'operatorName':'maximum'}]}]}]}]},{'propertyName':'z','details':[{"
+                "'operatorName':'minimum'}]}]},{'operatorName':'additionalProperties',"
+                "'specifiedAs':{'additionalProperties':false},'additionalProperties':['y']}"),
+         ": o.list[2]: maximum; z: minimum; additionalProperties "
+         "{ \"additionalProperties\" : false }, not allowed: y"},
+        {DETAILS("{'operatorName':'$eq','specifiedAs':{'ok':{'$eq':true}},'reason':"
+                 "'field was missing'}"),
+         ": $eq { \"ok\" : { \"$eq\" : true } }, field was missing"},
+        {DETAILS("{'operatorName':'$and','clausesNotSatisfied':[{'index':0,'details':{"
+                 "'operatorName':'$gt','specifiedAs':{'a':1},'consideredValues':['secret']}}]}"),
+         ": $gt { \"a\" : 1 }"},
+        {DETAILS("{'operatorName':5,'reason':6,'missingProperties':7,'specifiedAs':8}"), ""},
+        {"{'details':[]}", ""},
+        {"{'details':5}", ""},
+        {"7", ""},
+        {"{}", ""},
+    };
+    struct outcome out[1];
+    char json[2048];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(json, sizeof json,
+                 "{'n':0,'writeErrors':[{'index':0,'code':121,'errInfo':%s,"
+                 "'errmsg':'Document failed validation'}],'ok':1}",
+                 rows[i].info);
+        judge(&fine, json, 1, out);
+        assert_memory_equal(out[0].text, "Document failed validation", 26);
+        assert_string_equal(out[0].text + 26, rows[i].expected);
+        clear(out, 1);
+    }
+#undef SCHEMA
+#undef DETAILS
+}
+
+/* However much it says, and however deep. */
+static void test_rule_is_bounded(void **state)
+{
+    struct buf json = {0};
+    struct outcome out[1];
+
+    (void)state;
+    buf_add_text(&json, "{'n':0,'writeErrors':[{'index':0,'code':121,'errmsg':'x','errInfo':"
+                        "{'details':{'all':1,'allSatisfied':[");
+    for (int i = 0; i < 65; i++)
+        buf_printf(&json, "%s{'propertyName':'\xC3\xA4\xC3\xB6','details':[{'operatorName':'o'}]}",
+                   i > 0 ? "," : "");
+    buf_add_text(&json, "]}}}],'ok':1}");
+    judge(&fine, buf_text(&json), 1, out);
+    assert_in_range(strlen(out[0].text), 490, 510);
+    assert_true(bson_utf8_validate(out[0].text, strlen(out[0].text), false));
+    clear(out, 1);
+    buf_reset(&json);
+    buf_add_text(&json, "{'n':0,'writeErrors':[{'index':0,'code':121,'errmsg':'x','errInfo':"
+                        "{'details':");
+    for (int i = 0; i < 90; i++)
+        buf_add_text(&json, "{'details':");
+    buf_add_text(&json, "{'operatorName':'deep'}");
+    for (int i = 0; i < 90; i++)
+        buf_add_char(&json, '}');
+    buf_add_text(&json, "}}],'ok':1}");
+    judge(&fine, buf_text(&json), 1, out);
+    assert_string_equal(out[0].text, "x");
+    clear(out, 1);
+    buf_clear(&json);
+}
+
 static void test_class_names(void **state)
 {
     (void)state;
@@ -538,6 +625,8 @@ int main(void)
         cmocka_unit_test(test_command_level_errors),
         cmocka_unit_test(test_every_code),
         cmocka_unit_test(test_insert_too_large),
+        cmocka_unit_test(test_rule_of_a_validator),
+        cmocka_unit_test(test_rule_is_bounded),
         cmocka_unit_test(test_what_is_never_the_records_fault),
         cmocka_unit_test(test_unknown_code),
         cmocka_unit_test(test_doubt),
