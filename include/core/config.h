@@ -47,6 +47,7 @@ enum config_delivery { DELIVERY_BEST_EFFORT, DELIVERY_BEFORE_COMMIT };
 
 struct config_invalidate {
     uint32_t index; /* counted through all routes */
+    int64_t line;   /* of the file, where its table begins; below 1: it came from --set */
     enum config_invalidate_mode mode;
     char *channel;           /* pubsub: a template; monsqlize: default monsqlize:cache:invalidate */
     char *stream;            /* stream: a template of its name */

@@ -89,6 +89,12 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
 void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
                            struct invalidation_list *out, size_t *skipped);
 
+/* For people: each target that mapping_invalidations() would leave out. source: the placeholder in
+ * braces ("order.user"); NULL: the text as a whole is empty, or no UTF-8 where it has to be. */
+typedef void left_out_fn(void *ctx, const struct config_invalidate *rule, const char *source);
+void mapping_left_out(const struct mapping *m, struct record *r, bool inserted, left_out_fn *tell,
+                      void *ctx);
+
 /* What can stand for all keys of the route's rule-th [[route.invalidate]] when too many are
  * pending: the pattern of the whole collection, where the rule allows one. False: nothing can. *out
  * is the caller's, invalidation_clear(). */

@@ -31,6 +31,9 @@ struct pick {
 bool pick_init(struct pick *p, const char *text, struct err *e) MUST_CHECK;
 void pick_clear(struct pick *p);
 
+/* As it is written in the configuration; mem_free() it. */
+char *pick_text(const struct pick *p);
+
 /* The bytes of KEY, HEADER and TOPIC. False: there are none (no key, no such header, a null value).
  */
 bool pick_bytes(const struct pick *p, const struct record *r, struct slice *out);

@@ -44,6 +44,10 @@ bool template_needs_payload(const struct template *t);
  */
 bool template_fill(const struct template *t, const struct record *r, struct buf *out);
 
+/* The source of the first placeholder for which it is false ("order.user", "@key"); NULL: for none.
+ * mem_free() it. */
+char *template_unfilled(const struct template *t, const struct record *r);
+
 /* What the sender replaces by the time; may stand in a JSON template where a number may stand. */
 #define TEMPLATE_TIMESTAMP "@TIMESTAMP@"
 

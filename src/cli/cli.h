@@ -47,10 +47,15 @@ struct args {
     const char *last;          /* dlq list: how many */
     const char *patience;      /* dlq replay */
     bool all, raw, dry_run;    /* dlq */
+    bool not_stored;           /* dlq list */
 };
 
 /* Reads and checks the configuration; says what is wrong on stderr and returns NULL. */
 struct config *cli_config(const struct args *args);
+
+/* One line on stderr: no route reads this topic, `more` behind that, and which topics they read. */
+void cli_say_no_route(const struct args *args, const struct config *c, const char *topic,
+                      const char *more);
 
 /* "idemsink: text" on stderr, one line. Returns the exit code of the error. */
 enum exit_code cli_fail(const struct err *e);

@@ -10,6 +10,16 @@
 #include "cli/dlq.h"
 #include "io/mongo.h"
 
+/* What MongoDB says about the record today. */
+enum now { NOW_UNKNOWN, NOW_STORED, NOW_MISSING, NOW_REFUSED, NOW_SKIPPED, NOW_GONE, NOWS };
+
+static const char *now_name(enum now now)
+{
+    static const char *const names[NOWS] = {"-", "stored", "missing", "refused", "skipped", "gone"};
+
+    return names[now];
+}
+
 struct row {
     int64_t time_ms;
     struct dlq_place place;
@@ -20,7 +30,7 @@ struct list {
     struct dlq dlq;
     struct row *rows;
     size_t n, cap, last; /* last: that many of the newest are shown */
-    uint64_t counts[DLQ_STATES];
+    uint64_t counts[DLQ_STATES], nows[DLQ_STATES][NOWS];
     struct mapping **mappings; /* --connect */
     struct mongo *mongo;
 };
@@ -67,28 +77,28 @@ static void add_row(struct list *list, const struct record *r, const struct lett
 
 /* --- what is there now --- */
 
-/* NULL with *e: MongoDB or Kafka can't be asked. */
-static const char *now(struct list *list, const struct record *r, const struct letter *l,
-                       struct err *e)
+/* NOW_UNKNOWN with *e: MongoDB or Kafka can't be asked. */
+static enum now ask_now(struct list *list, const struct record *r, const struct letter *l,
+                        struct err *e)
 {
-    const char *text = "refused";
+    enum now now = NOW_REFUSED;
     struct record *again = dlq_restore(&list->dlq, r, l, e);
     struct write_op op = {0};
     bson_t *found = NULL;
 
     if (again == NULL)
-        return e->kind == ERR_INPUT ? "gone" : NULL;
+        return e->kind == ERR_INPUT ? NOW_GONE : NOW_UNKNOWN;
     uint32_t route = again->route;
     mapping_order(list->mappings[route], again);
     switch (mapping_build(list->mappings[route], again, &op)) {
     case MAPPING_WRITE:
         if (!mongo_find(list->mongo, &list->dlq.config->routes[route], op.filter, &found, e))
-            text = NULL;
+            now = NOW_UNKNOWN;
         else
-            text = found != NULL ? "stored" : "missing";
+            now = found != NULL ? NOW_STORED : NOW_MISSING;
         break;
     case MAPPING_SKIP:
-        text = "skipped";
+        now = NOW_SKIPPED;
         break;
     case MAPPING_REJECTED:
         break;
@@ -97,13 +107,13 @@ static const char *now(struct list *list, const struct record *r, const struct l
         bson_destroy(found);
     write_op_clear(&op);
     record_free(again);
-    return text;
+    return now;
 }
 
 /* --- a row --- */
 
 static char *table_row(const struct list *list, const struct record *r, const struct letter *l,
-                       enum dlq_state state, const char *there)
+                       enum dlq_state state, enum now now)
 {
     struct buf place = {0}, origin = {0}, out = {0};
     char at[32] = "-";
@@ -124,7 +134,7 @@ static char *table_row(const struct list *list, const struct record *r, const st
         buf_printf(&out, "%-16s %-24s %8s  ", "-", buf_text(&origin), "-");
     }
     if (list->mongo != NULL)
-        buf_printf(&out, "%-8s ", there != NULL ? there : "-");
+        buf_printf(&out, "%-8s ", now_name(now));
     if (state != DLQ_OPEN)
         buf_printf(&out, "(%s) ", dlq_state_name(state));
     dlq_add_text(&out, l->kind == LETTER_BROKEN ? slice_text(l->fault) : l->error);
@@ -134,22 +144,28 @@ static char *table_row(const struct list *list, const struct record *r, const st
 }
 
 static char *json_row(const struct record *r, const struct letter *l, enum dlq_state state,
-                      const char *there)
+                      enum now now)
 {
     struct buf out = {0};
 
     buf_add_char(&out, '{');
     dlq_add_members(&out, r, l, state);
-    if (there != NULL)
-        buf_printf(&out, ",\"now\":\"%s\"", there);
+    if (now != NOW_UNKNOWN)
+        buf_printf(&out, ",\"now\":\"%s\"", now_name(now));
     buf_add_char(&out, '}');
     return out.data;
+}
+
+/* Of what can't be asked about nobody knows. */
+static bool is_not_stored(enum now now)
+{
+    return now == NOW_MISSING || now == NOW_REFUSED || now == NOW_GONE;
 }
 
 static bool list_one(void *ctx, const struct record *r, const struct letter *l, struct err *e)
 {
     struct list *list = ctx;
-    const char *there = NULL;
+    enum now now = NOW_UNKNOWN;
     enum dlq_state state;
 
     if (!dlq_wanted(&list->dlq, r, l))
@@ -159,17 +175,31 @@ static bool list_one(void *ctx, const struct record *r, const struct letter *l, 
     if (state == DLQ_OLDER && !list->dlq.args->all)
         return true;
     if (list->mongo != NULL && state <= DLQ_INCOMPLETE) {
-        there = now(list, r, l, e);
-        if (there == NULL)
+        now = ask_now(list, r, l, e);
+        if (now == NOW_UNKNOWN)
             return false;
+        list->nows[state][now]++;
     }
+    if (list->dlq.args->not_stored && !is_not_stored(now))
+        return true;
     add_row(list, r, l,
-            list->dlq.args->json ? json_row(r, l, state, there)
-                                 : table_row(list, r, l, state, there));
+            list->dlq.args->json ? json_row(r, l, state, now) : table_row(list, r, l, state, now));
     return true;
 }
 
 /* --- all of it --- */
+
+static void print_nows(const uint64_t *nows)
+{
+    const char *between = ": ";
+
+    for (int i = 0; i < NOWS; i++) {
+        if (nows[i] == 0)
+            continue;
+        printf("%s%" PRIu64 " %s", between, nows[i], now_name((enum now)i));
+        between = ", ";
+    }
+}
 
 static void print_counts(const struct list *list)
 {
@@ -179,9 +209,13 @@ static void print_counts(const struct list *list)
         if (list->counts[i] == 0)
             continue;
         printf("%s%" PRIu64 " %s", between, list->counts[i], dlq_state_name((enum dlq_state)i));
-        between = ", ";
+        print_nows(list->nows[i]);
+        between = list->mongo != NULL ? "; " : ", ";
     }
     puts(*between == '\0' ? "no dead letters" : "");
+    if (list->nows[DLQ_OPEN][NOW_REFUSED] > 0)
+        puts("refused: bad still, by what the route says today; replayed, each of them is a new "
+             "dead letter");
     if (list->counts[DLQ_OLDER] > 0 && !list->dlq.args->all)
         puts("older: a newer dead letter speaks of the same record; --all shows them");
 }
@@ -236,8 +270,14 @@ enum exit_code cmd_dlq_list(const struct args *args)
         fprintf(stderr, "idemsink: --last %s: a number above 0\n", args->last);
         return EXIT_BAD_USAGE;
     }
+    if (args->not_stored && !args->connect) {
+        fputs("idemsink: --not-stored: only MongoDB knows, so --connect must stand beside it\n",
+              stderr);
+        return EXIT_BAD_USAGE;
+    }
     code = dlq_open(&list.dlq, args);
     if (code == EXIT_FINE) {
+        (void)dlq_topic_is_read(&list.dlq); /* a warning: dead letters of it may be there still */
         if (list_connect(&list, &e) && dlq_survey(&list.dlq, &e) &&
             dlq_scan(&list.dlq, list_one, &list, &e))
             print_list(&list);

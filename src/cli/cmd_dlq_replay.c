@@ -24,6 +24,7 @@ struct replaying {
     struct replay_item *items;
     size_t n, cap, bytes;
     uint64_t fates[REPLAY_FATES];
+    uint64_t would_send;       /* --dry-run */
     uint64_t left[DLQ_STATES]; /* meant and not replayed, by why */
     uint64_t absent;           /* --offset: no record there */
     bool any;                  /* --json: something stands in the list */
@@ -138,6 +139,7 @@ static void dry_run(struct replaying *p, struct replay_item *item)
     mapping_order(mapping, item->record);
     switch (mapping_build(mapping, item->record, &op)) {
     case MAPPING_WRITE:
+        p->would_send++;
         print_item(p, item, "would be sent to MongoDB");
         break;
     case MAPPING_SKIP:
@@ -287,10 +289,17 @@ static void replay_close(struct replaying *p)
     dlq_close(&p->dlq);
 }
 
-static void print_sum(const struct replaying *p)
+static void print_would(const struct replaying *p)
+{
+    printf("would be sent %" PRIu64, p->would_send);
+    if (p->fates[REPLAY_SKIPPED] > 0)
+        printf(", would be skipped %" PRIu64, p->fates[REPLAY_SKIPPED]);
+    printf(", would be refused %" PRIu64, p->fates[REPLAY_REFUSED]);
+}
+
+static void print_fates(const struct replaying *p)
 {
     const char *between = p->dlq.args->json ? "],\n" : "";
-    uint64_t untold = p->replay != NULL ? replay_untold(p->replay) : 0;
 
     for (int i = p->dlq.args->json || p->fates[REPLAY_OPEN] > 0 ? 0 : 1; i < REPLAY_FATES; i++) {
         const char *name =
@@ -300,6 +309,19 @@ static void print_sum(const struct replaying *p)
                p->fates[i]);
         between = p->dlq.args->json ? "," : ", ";
     }
+    if (p->dlq.args->json && p->dlq.args->dry_run)
+        printf(",\"would_be_sent\":%" PRIu64, p->would_send);
+}
+
+static void print_sum(const struct replaying *p)
+{
+    uint64_t untold = p->replay != NULL ? replay_untold(p->replay) : 0;
+    const char *between;
+
+    if (p->dlq.args->dry_run && !p->dlq.args->json)
+        print_would(p);
+    else
+        print_fates(p);
     if (p->dlq.args->json)
         fputs(",\"not_replayed\":{", stdout);
     between = p->dlq.args->json ? "" : "; not replayed: ";
@@ -338,6 +360,8 @@ enum exit_code cmd_dlq_replay(const struct args *args)
     struct err e;
     bool ok;
 
+    if (code == EXIT_FINE && !dlq_topic_is_read(&p.dlq))
+        code = EXIT_CONFIGURATION;
     if (code != EXIT_FINE) {
         replay_close(&p);
         return code;

@@ -85,17 +85,24 @@ static bool parse_number(char *text, int64_t max, int64_t *out)
     return *end == '\0' && *out <= max;
 }
 
-static bool stored_record(struct explaining *x, struct err *e)
+static enum exit_code stored_record(struct explaining *x)
 {
     int64_t offset, partition;
+    enum exit_code code;
+    struct err e;
 
     x->topic = mem_text(x->args->offset);
     if (!parse_number(x->topic, INT64_MAX - 1, &offset) ||
-        !parse_number(x->topic, INT32_MAX, &partition) || x->topic[0] == '\0')
-        return err_set(e, ERR_INPUT, 0, "--offset %s: topic:partition:offset, like orders:0:42",
-                       x->args->offset);
-    x->record = kafka_read_one(x->config, x->topic, (int32_t)partition, offset, BROKER_WAIT_MS, e);
-    return x->record != NULL;
+        !parse_number(x->topic, INT32_MAX, &partition) || x->topic[0] == '\0') {
+        fprintf(stderr, "idemsink: --offset %s: topic:partition:offset, like orders:0:42\n",
+                x->args->offset);
+        return EXIT_BAD_USAGE;
+    }
+    x->record = kafka_read_one(x->config, x->topic, (int32_t)partition, offset, BROKER_WAIT_MS, &e);
+    if (x->record != NULL)
+        return EXIT_FINE;
+    code = cli_fail(&e);
+    return e.kind == ERR_INPUT ? EXIT_FOUND : code; /* as dlq show has it */
 }
 
 static void add_bytes(struct sheet *out, const char *name, struct slice s)
@@ -194,10 +201,9 @@ static enum exit_code explain(struct explaining *x)
     struct err e;
     int route;
 
-    if (x->args->offset && !stored_record(x, &e)) {
-        code = e.kind == ERR_INPUT ? usage(e.text) : cli_fail(&e);
+    if (x->args->offset && (code = stored_record(x)) != EXIT_FINE)
         goto out;
-    }
+    code = EXIT_CONFIGURATION;
     if (x->args->topic && x->record) /* as if it came from there */
         x->record->topic = x->args->topic;
     route = config_route_of(x->config, x->args->topic ? x->args->topic : x->topic);
@@ -209,10 +215,10 @@ static enum exit_code explain(struct explaining *x)
     if (route < 0) {
         bool dead = strcmp(x->topic ? x->topic : "", x->config->dead_letter.topic) == 0;
 
-        fprintf(stderr, "idemsink: %s: no route has this topic%s\n", x->args->config_file,
-                x->args->topic ? ""
-                : dead ? "; it is the one of the dead letters: idemsink dlq show --offset P:O"
-                       : "; --topic T explains it as a record of T");
+        cli_say_no_route(x->args, x->config, x->args->topic ? x->args->topic : x->topic,
+                         x->args->topic ? ""
+                         : dead ? ", the one of the dead letters (idemsink dlq show --offset P:O)"
+                                : " (--topic T explains it as a record of T)");
         goto out;
     }
     mappings = cli_mappings(x->config, instance_id, &e);

@@ -156,6 +156,16 @@ enum exit_code dlq_open(struct dlq *d, const struct args *args)
     return EXIT_FINE;
 }
 
+bool dlq_topic_is_read(const struct dlq *d)
+{
+    const char *topic = d->args->topic;
+
+    if (topic == NULL || config_route_of(d->config, topic) != CONFIG_NO_ROUTE)
+        return true;
+    cli_say_no_route(d->args, d->config, topic, ", so nothing of it can be replayed");
+    return false;
+}
+
 void dlq_close(struct dlq *d)
 {
     for (size_t i = 0; i < d->n_topics; i++)

@@ -53,6 +53,9 @@ struct dlq {
 enum exit_code dlq_open(struct dlq *d, const struct args *args);
 void dlq_close(struct dlq *d);
 
+/* False: --topic names one that no route reads; it said so. */
+bool dlq_topic_is_read(const struct dlq *d);
+
 typedef bool dlq_fn(void *ctx, const struct record *r, const struct letter *l, struct err *e);
 
 /* Every record of the dead-letter topic up to the end seen now, or by dlq_survey() before; false

@@ -144,21 +144,48 @@ static void add_invalidation(const struct invalidation *one, struct sheet *out)
     buf_clear(&json);
 }
 
-static void add_invalidations(const struct mapping *mapping, struct record *r, struct sheet *out)
+struct left_out {
+    const struct config_route *route;
+    struct sheet *out;
+};
+
+static void add_left_out(void *ctx, const struct config_invalidate *rule, const char *source)
+{
+    const struct left_out *l = ctx;
+    const char *mode = config_invalidate_mode_name(rule->mode);
+    size_t number = (size_t)(rule - l->route->invalidate) + 1;
+    struct buf text = {0}, json = {0};
+
+    buf_printf(&text, "left out by rule %zu of the route (mode %s", number, mode);
+    buf_printf(&json, "{\"command\":null,\"left_out\":1,\"rule\":%zu,\"mode\":\"%s\"", number,
+               mode);
+    if (rule->line > 0) {
+        buf_printf(&text, ", line %" PRId64, rule->line);
+        buf_printf(&json, ",\"line\":%" PRId64, rule->line);
+    }
+    if (source != NULL) {
+        buf_printf(&text, "): {%s} is missing or not allowed there", source);
+        add_quoted(&json, ",\"source\":", source);
+    } else {
+        buf_add_text(&text, "): the text is empty, or not UTF-8");
+    }
+    buf_add_char(&json, '}');
+    sheet_add_item(l->out, "invalidation", buf_text(&text), buf_text(&json));
+    buf_clear(&text);
+    buf_clear(&json);
+}
+
+static void add_invalidations(const struct explain_in *in, struct record *r, struct sheet *out)
 {
     struct invalidation_list list = {0};
+    struct left_out left_out = {.route = in->route, .out = out};
     size_t skipped = 0;
-    char text[128], json[64];
 
-    mapping_invalidations(mapping, r, true, &list, &skipped);
+    mapping_invalidations(in->mapping, r, true, &list, &skipped);
     for (size_t i = 0; i < list.n; i++)
         add_invalidation(&list.items[i], out);
-    if (skipped > 0) {
-        (void)snprintf(text, sizeof text,
-                       "%zu left out: a template's value is missing or not allowed there", skipped);
-        (void)snprintf(json, sizeof json, "{\"command\":null,\"left_out\":%zu}", skipped);
-        sheet_add_item(out, "invalidation", text, json);
-    }
+    if (skipped > 0)
+        mapping_left_out(in->mapping, r, true, add_left_out, &left_out);
     invalidation_list_clear(&list);
 }
 
@@ -347,7 +374,7 @@ enum exit_code explain_rows(const struct explain_in *in, struct record *r, struc
     switch (mapping_build(in->mapping, r, &op)) {
     case MAPPING_WRITE:
         add_write(in, &op, out);
-        add_invalidations(in->mapping, r, out);
+        add_invalidations(in, r, out);
         if (in->mongo)
             code = add_connected(in, &op, out);
         break;

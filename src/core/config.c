@@ -233,6 +233,7 @@ static bool read_invalidations(struct config_parse_state *s, struct config_route
 
         if (!read_one(s, GROUP_INVALIDATE, &route->invalidate[i], json_array_get(v, i)))
             return false;
+        route->invalidate[i].line = json_integer_value(json_object_get(json_array_get(v, i), "l"));
         config_leave(s, mark);
     }
     return true;

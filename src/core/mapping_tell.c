@@ -125,17 +125,33 @@ struct teller {
     const struct record *r;
     struct invalidation_list *out;
     size_t skipped;
+    left_out_fn *left_out; /* NULL: nobody wants to know */
+    void *ctx;
 };
 
+static void leave_out(struct teller *t, const struct mapping_tell *tell,
+                      const struct template *template)
+{
+    char *source;
+
+    t->skipped++;
+    if (t->left_out == NULL)
+        return;
+    source = template_unfilled(template, t->r);
+    t->left_out(t->ctx, tell->config, source);
+    mem_free(source);
+}
+
 /* NULL: left out, and counted. An empty text is no key and no channel. */
-static char *filled(struct teller *t, const struct template *template)
+static char *filled(struct teller *t, const struct mapping_tell *tell,
+                    const struct template *template)
 {
     struct buf b = {0};
 
     if (template_fill(template, t->r, &b) && b.len > 0)
         return b.data;
     buf_clear(&b);
-    t->skipped++;
+    leave_out(t, tell, template);
     return NULL;
 }
 
@@ -144,8 +160,8 @@ static void tell_payload(struct teller *t, const struct mapping_tell *tell)
 {
     const struct config_invalidate *c = tell->config;
     bool stream = c->mode == INVALIDATE_STREAM;
-    char *name = filled(t, tell->name);
-    char *body = name != NULL ? filled(t, tell->payload) : NULL;
+    char *name = filled(t, tell, tell->name);
+    char *body = name != NULL ? filled(t, tell, tell->payload) : NULL;
 
     if (body == NULL)
         mem_free(name);
@@ -161,7 +177,7 @@ static void tell_keys(struct teller *t, const struct mapping_tell *tell)
     bool version = c->mode == INVALIDATE_VERSION;
 
     for (size_t i = 0; i < tell->n_keys; i++) {
-        char *key = filled(t, tell->keys[i]);
+        char *key = filled(t, tell, tell->keys[i]);
 
         if (key != NULL)
             invalidation_add(t->out, version ? INVALIDATION_INCR : INVALIDATION_UNLINK, c->index,
@@ -172,7 +188,7 @@ static void tell_keys(struct teller *t, const struct mapping_tell *tell)
 
 static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
 {
-    char *channel = filled(t, tell->name);
+    char *channel = filled(t, tell, tell->name);
 
     if (channel == NULL)
         return;
@@ -180,7 +196,7 @@ static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
         invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, mem_text(channel),
                          mem_text(tell->patterns[i]));
     for (size_t i = 0; i < tell->n_keys; i++) {
-        char *key = filled(t, tell->keys[i]);
+        char *key = filled(t, tell, tell->keys[i]);
 
         if (key == NULL)
             continue;
@@ -188,16 +204,15 @@ static void tell_monsqlize(struct teller *t, const struct mapping_tell *tell)
             invalidation_add(t->out, INVALIDATION_PUBLISH, tell->config->index, mem_text(channel),
                              message(t->m, "invalidateKey", "key", slice_text(key)));
         else
-            t->skipped++;
+            leave_out(t, tell, tell->keys[i]);
         mem_free(key);
     }
     mem_free(channel);
 }
 
-void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
-                           struct invalidation_list *out, size_t *skipped)
+static void tell_all(struct teller *t, struct record *r, bool inserted)
 {
-    struct teller t = {.m = m, .r = r, .out = out};
+    const struct mapping *m = t->m;
 
     if (m->tells_payload)
         /* again, when it was released; a path in nothing is missing */
@@ -208,14 +223,32 @@ void mapping_invalidations(const struct mapping *m, struct record *r, bool inser
         if (tell->config->publish_on == PUBLISH_INSERTED && !inserted)
             continue;
         if (tell->config->mode == INVALIDATE_MONSQLIZE)
-            tell_monsqlize(&t, tell);
+            tell_monsqlize(t, tell);
         else if (tell->payload != NULL)
-            tell_payload(&t, tell);
+            tell_payload(t, tell);
         else
-            tell_keys(&t, tell);
+            tell_keys(t, tell);
     }
     payload_release(r);
+}
+
+void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
+                           struct invalidation_list *out, size_t *skipped)
+{
+    struct teller t = {.m = m, .r = r, .out = out};
+
+    tell_all(&t, r, inserted);
     *skipped += t.skipped;
+}
+
+void mapping_left_out(const struct mapping *m, struct record *r, bool inserted, left_out_fn *tell,
+                      void *ctx)
+{
+    struct invalidation_list list = {0};
+    struct teller t = {.m = m, .r = r, .out = &list, .left_out = tell, .ctx = ctx};
+
+    tell_all(&t, r, inserted);
+    invalidation_list_clear(&list);
 }
 
 bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation *out)

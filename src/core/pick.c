@@ -36,6 +36,18 @@ bool pick_init(struct pick *p, const char *text, struct err *e)
                    text);
 }
 
+char *pick_text(const struct pick *p)
+{
+    static const char *const names[] = {"",           "@key",    "",          "@topic",
+                                        "@partition", "@offset", "@timestamp"};
+
+    if (p->kind == PICK_VALUE)
+        return mem_text(p->path.text);
+    if (p->kind == PICK_HEADER)
+        return mem_printf("@header.%s", p->header);
+    return mem_text(names[p->kind]);
+}
+
 void pick_clear(struct pick *p)
 {
     path_clear(&p->path);

@@ -391,3 +391,18 @@ bool template_fill(const struct template *t, const struct record *r, struct buf 
     }
     return true;
 }
+
+char *template_unfilled(const struct template *t, const struct record *r)
+{
+    char *source = NULL;
+
+    for (size_t i = 0; i < t->n && source == NULL; i++) {
+        const struct piece *piece = &t->pieces[i];
+        struct buf b = {0};
+
+        if (piece->text == NULL && !add_pick(t, piece, r, &b))
+            source = pick_text(&piece->pick);
+        buf_clear(&b);
+    }
+    return source;
+}

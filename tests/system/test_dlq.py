@@ -93,11 +93,15 @@ def test_list(stack, make):
     assert lines[1].split()[:5] == ["0:0", first[0]["time"], "json_syntax", f"{topic}:0:0", "0"] and len(lines) == 5
     assert lines[-1] == "3 open"
     assert run(setup, "list", "--reason", "too_deep").stdout == b"no dead letters\n"
+    assert run(setup, "list", "--topic", topic).stderr == b""
+    for command, status in (("list", 0), ("replay", 78)):  # what a topic of old left may be looked at
+        done = run(setup, command, "--topic", "nobody", status=status)
+        assert f'no route reads topic "nobody"' in done.stderr.decode() and f"the routes read: {topic}, {second}\n" in done.stderr.decode()
 
 
 @pytest.mark.parametrize("command,options,text", [
     ("list", ["--reason", "no_such"], "no_such"), ("list", ["--since", "yesterday"], "yesterday"), ("list", ["--since", "-5m"], "-5m"),
-    ("list", ["--until", "12"], "12"), ("list", ["--last", "0"], "0"), ("list", ["--last", "-1"], "-1"), ("list", ["--offset", "0:1"], "--offset"),
+    ("list", ["--not-stored"], "--connect"), ("list", ["--until", "12"], "12"), ("list", ["--last", "0"], "0"), ("list", ["--last", "-1"], "-1"), ("list", ["--offset", "0:1"], "--offset"),
     ("show", [], "--offset"), ("show", ["--offset", "7"], "7"), ("show", ["--offset", "0:x"], "0:x"), ("show", ["--offset", "0:-1"], "0:-1"),
     ("show", ["--offset", "0:1", "--offset", "0:2"], "once"), ("replay", ["--offset", "99999999999:1"], "99999999999:1"),
     ("replay", ["--offset", "0:99999999999999999999"], "0:99999999999999999999"), ("replay", ["--offset", "0:1", "--reason", "tombstone"], "beside"),
@@ -166,13 +170,23 @@ def test_replay_after_the_fault_is_gone(stack, refused):
     assert sorted(d["reason"] for d in letters(setup)) == ["json_syntax", "validation", "validation"]
     assert json.loads(run(setup, "show", "--offset", place(setup, 0), "--json").stdout)["now"]["document"]
     assert {d["now"] for d in letters(setup, "--connect")} == {"missing", "refused"}
+    lines = run(setup, "list", "--connect").stdout.decode().splitlines()
+    assert lines[-2] == "3 open: 2 missing, 1 refused" and lines[-1].startswith("refused: ") and "new dead letter" in lines[-1]
     accept_all(setup)
     done = run(setup, "replay", "--dry-run", "--reason", "validation").stdout.decode()
-    assert done.count("would be sent") == 2 and numbers(setup) == [2]
+    assert done.count("would be sent to MongoDB") == 2 and done.endswith("\nwould be sent 2, would be refused 0\n") and numbers(setup) == [2]
+    done = run(setup, "replay", "--dry-run", status=1).stdout.decode()
+    assert done.endswith("\nwould be sent 2, would be refused 1\n") and numbers(setup) == [2]
+    done = replay(setup, "--dry-run", status=1)
+    assert (done["would_be_sent"], done["refused"], done["inserted"]) == (2, 1, 0) and numbers(setup) == [2]
     done = replay(setup, "--reason", "validation")
     assert done["fates"] == {0: "inserted", 2: "inserted"} and (done["inserted"], done["duplicate"], done["refused"]) == (2, 0, 0)
     assert numbers(setup) == [1, 2, 3]
     assert {d["offset"]: d["now"] for d in letters(setup, "--connect")} == {0: "stored", 2: "stored", 3: "refused"}
+    assert [(d["offset"], d["now"]) for d in letters(setup, "--connect", "--not-stored")] == [(3, "refused")]
+    lines = run(setup, "list", "--connect", "--not-stored").stdout.decode().splitlines()
+    assert len(lines) == 4 and lines[2] == "3 open: 2 stored, 1 refused"
+    assert run(setup, "list", "--connect", "--reason", "validation").stdout.decode().endswith("\n2 open: 2 stored\n")
     again = replay(setup, "--reason", "validation")  # nothing is remembered and nothing is harmed
     assert again["fates"] == {0: "duplicate", 2: "duplicate"} and numbers(setup) == [1, 2, 3]
     assert len(letters(setup)) == 3
@@ -273,6 +287,9 @@ def test_a_rule_may_skip_it(stack, make):
     stack.produce(topic, [Record(None, "k")])
     setup.run_until_end()
     setup.routes[0]["tombstone"] = "skip"
+    assert run(setup, "replay", "--dry-run").stdout.decode().endswith("\nwould be sent 0, would be skipped 1, would be refused 0\n")
+    assert run(setup, "list", "--connect").stdout.decode().endswith("\n1 open: 1 skipped\n")
+    assert letters(setup, "--connect", "--not-stored") == []
     done = replay(setup)
     assert done["fates"] == {0: "skipped"} and done["skipped"] == 1
 

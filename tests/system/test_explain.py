@@ -108,7 +108,8 @@ def test_json_for_machines(explain):
     assert shown["invalidation"] == [{"command": "UNLINK", "key": "order:7"}, {"command": "PUBLISH", "channel": "c", "message": '{"id": 7}'},
                                      {"command": "INCR", "key": "g:7"}, {"command": "INCR", "key": "h", "expire_ms": 60000},
                                      {"command": "XADD", "stream": "s:7", "maxlen": 5, "message": '{"id": 7}'},
-                                     {"command": None, "left_out": 1}]
+                                     {"command": None, "left_out": 1, "rule": 1, "mode": "unlink", "line": shown["invalidation"][5]["line"],
+                                      "source": "missing"}]
     assert shown["command"] == {"update": "orders", "updates": [{"q": {"id": 7}, "u": {"$setOnInsert": {"id": 7, "x": 1.0}}, "upsert": True,
                                                                  "multi": False}],
                                 "ordered": False, "writeConcern": {"w": "majority", "j": True, "wtimeout": 5000}, "$db": "shop"}
@@ -172,7 +173,9 @@ def test_invalidations_are_shown(explain):
     shown = lines["invalidation"]
     assert shown[:2] == ["UNLINK order:7", 'PUBLISH ch:k {"id": 7, "t": "orders"}']
     assert shown[2:4] == ["INCR g:7, which expires after 60000 ms", "XADD s MAXLEN ~ 10000 * payload [7]"]
-    assert shown[4].startswith("2 left out")
+    assert re.fullmatch(r"left out by rule 1 of the route \(mode unlink, line \d+\): {missing} is missing or not allowed there", shown[4])
+    assert re.fullmatch(r"left out by rule 3 of the route \(mode monsqlize, line \d+\): {name} is missing or not allowed there", shown[5])
+    assert int(re.search(r"line (\d+)", shown[4])[1]) > 1
     status, lines, _ = explain(route_of(invalidate=rules), b'{"id": 7, "name": "plain", "missing": 1}', "--key", "k",
                                redis={"uri": "redis://:secret@127.0.0.1:1/0", "instance_id": "me"})
     assert re.fullmatch(r'PUBLISH monsqlize:cache:invalidate {"type":"invalidateKey","key":"k:plain","instanceId":"me","timestamp":\d+}',
@@ -231,7 +234,7 @@ def test_record_of_kafka(stack, make):
     assert asked(setup, "--offset", f"{topic}:1:2")[1]["outcome"].startswith("skipped")
     for place, said in (("1:3", "0 to 2"), ("0:0", "no record"), ("7:0", "no partition 7")):
         status, shown, errors = asked(setup, "--offset", f"{topic}:{place}")
-        assert status == 64 and not shown and said in errors
+        assert status == 1 and not shown and said in errors  # as `dlq show` has it
     for wrong in (topic, f"{topic}:1", f"{topic}:x:1", f"{topic}:1:", f"{topic}:1:-1", ":1:1", f"{topic}:99999999999:1"):
         assert asked(setup, "--offset", wrong)[0] == 64
     assert asked(setup, "--offset", f"{topic}:1:1", "--key", "k")[0] == 64
@@ -239,7 +242,13 @@ def test_record_of_kafka(stack, make):
     other = stack.topic(1)
     stack.produce(other, [Record({"eventId": "e"}, "k")])
     status, shown, errors = asked(setup, "--offset", f"{other}:0:0")
-    assert status == 78 and "--topic" in errors
+    assert status == 78 and "--topic" in errors and f'topic "{other}"' in errors and f"the routes read: {topic}\n" in errors
+    routes = setup.routes
+    errors = asked(setup, "--topic", "nope", stdin=b"{}")[2]
+    assert 'no route reads topic "nope"; the routes read: ' + topic in errors
+    setup.routes = [Setup.route([f"t{i}" for i in range(12)], setup.collection)]
+    assert asked(setup, "--topic", "t", stdin=b"{}")[2].endswith(": t0, t1, t2, t3, t4, t5, t6, t7, t8, t9 and 2 more\n")
+    setup.routes = routes
     stack.produce(setup.dead_letter_topic, [Record(b"x", "k")])
     assert "dlq show" in asked(setup, "--offset", f"{setup.dead_letter_topic}:0:0")[2]
     assert asked(setup, "--offset", f"{other}:0:0", "--topic", topic)[1]["document"]["src"]["topic"] == topic

@@ -57,6 +57,39 @@ static void check(const struct template_row *rows, size_t n)
 }
 #define CHECK(rows) check((rows), sizeof(rows) / sizeof((rows)[0]))
 
+static void test_which_placeholder_is_not_filled(void **state)
+{
+    static const struct {
+        enum template_kind kind;
+        const char *text, *value, *source;
+    } rows[] = {
+        {TEMPLATE_TEXT, "a:{id}:{o.user}", "{\"id\":1}", "o.user"},
+        {TEMPLATE_TEXT, "a:{id}:{o.user}", "{\"o\":{\"user\":1}}", "id"},
+        {TEMPLATE_TEXT, "a:{id}", "{\"id\":1}", NULL},
+        {TEMPLATE_GLOB, "a:{id}:{name}", "{\"id\":1,\"name\":\"*\"}", "name"},
+        {TEMPLATE_TEXT, "{@topic}:{@header.tenant}", "{}", "@header.tenant"},
+        {TEMPLATE_TEXT, "{@key}", "{}", "@key"},
+        {TEMPLATE_TEXT, "{@partition}{@offset}{@timestamp}", "{}", "@timestamp"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct err e;
+        struct template *t = template_new(rows[i].kind, rows[i].text, &names, &e);
+        struct record *r = fixture_record(NULL, rows[i].value, strlen(rows[i].value));
+
+        r->timestamp_type = RECORD_TIMESTAMP_NONE;
+        assert_true(payload_parse(r, &(struct payload_rule){.format = FORMAT_JSON}, false));
+        char *source = template_unfilled(t, r);
+        if ((source == NULL) != (rows[i].source == NULL) ||
+            (source != NULL && strcmp(source, rows[i].source) != 0))
+            fail_msg("%s: %s", rows[i].text, source);
+        mem_free(source);
+        record_free(r);
+        template_free(t);
+    }
+}
+
 static void test_text(void **state)
 {
     static const struct template_row rows[] = {
@@ -180,6 +213,7 @@ static void test_what_needs_the_payload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_which_placeholder_is_not_filled),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_glob_refuses_wildcards_of_the_data),
         cmocka_unit_test(test_json),
