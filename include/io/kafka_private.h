@@ -125,8 +125,8 @@ struct kafka_source {
     int64_t main_at_ms;        /* when the main queue was last served */
     struct kafka_slot **parts; /* assigned */
     size_t n_parts, cap_parts;
-    size_t n_paused;
-    struct kafka_slot *blocked; /* the queue waits behind what it holds; NULL: it doesn't wait */
+    size_t n_paused, held_bytes; /* of the paused ones */
+    struct kafka_slot *blocked;  /* the queue waits behind what it holds; NULL: it doesn't wait */
     int64_t blocked_at_ms;
     struct kafka_slot *last_slot; /* of the last message, and its topic */
     const rd_kafka_topic_t *last_topic;

@@ -10,7 +10,10 @@
 #include "base/mem.h"
 #include "io/kafka_private.h"
 
-enum { HOLD_MS = 100 /* how long the queue waits behind a record that is not wanted */ };
+enum {
+    HOLD_MS = 100, /* how long the queue waits behind a record that is not wanted */
+    HOLD_PART = 4  /* the part of max_bytes that paused partitions may hold */
+};
 
 /* --- limits -------------------------------------------------------------------------------- */
 
@@ -96,6 +99,14 @@ static struct record *give(struct kafka_slot *slot)
     return r;
 }
 
+/* What the paused ones hold is bounded, whatever that costs the others: with records so large and
+ * so many partitions that are stuck. */
+static bool may_hold(const struct kafka_source *s, const struct record *r)
+{
+    return s->n_paused == 0 ||
+           s->held_bytes + r->bytes <= (size_t)s->config->worker.max_bytes / HOLD_PART;
+}
+
 /* What is fetched of it is thrown away and fetched again. */
 static void pause_one(struct kafka_source *s, struct kafka_slot *slot)
 {
@@ -104,7 +115,10 @@ static void pause_one(struct kafka_source *s, struct kafka_slot *slot)
     slot->paused = rd_kafka_pause_partitions(s->rk, list) == RD_KAFKA_RESP_ERR_NO_ERROR &&
                    list->elems[0].err == RD_KAFKA_RESP_ERR_NO_ERROR;
     rd_kafka_topic_partition_list_destroy(list);
-    s->n_paused += slot->paused;
+    if (slot->paused) {
+        s->n_paused++;
+        s->held_bytes += slot->held->bytes;
+    }
 }
 
 /* Only what pause_one() paused: 2.0.2 rewinds others (librdkafka issue 4636). */
@@ -112,10 +126,13 @@ static void resume_one(struct kafka_source *s, struct kafka_slot *slot)
 {
     rd_kafka_topic_partition_list_t *list = list_of(&slot, 1);
 
-    (void)rd_kafka_resume_partitions(s->rk, list);
+    /* A handle that ends needs no call that waits for it. */
+    if (s->close_until_ms == 0 && !s->failed)
+        (void)rd_kafka_resume_partitions(s->rk, list);
     rd_kafka_topic_partition_list_destroy(list);
     slot->paused = false;
     s->n_paused--;
+    s->held_bytes -= slot->held->bytes;
 }
 
 static struct record *next_paused(struct kafka_source *s)
@@ -155,7 +172,7 @@ struct record *kafka_hold_next(struct kafka_source *s, int64_t now_ms)
         s->blocked = NULL;
         return give(slot);
     }
-    if (now_ms - s->blocked_at_ms >= HOLD_MS && others_wanted(s)) {
+    if (now_ms - s->blocked_at_ms >= HOLD_MS && may_hold(s, slot->held) && others_wanted(s)) {
         pause_one(s, slot);
         if (slot->paused)
             s->blocked = NULL;
@@ -172,11 +189,8 @@ void kafka_hold_drop(struct kafka_source *s, struct kafka_slot *slot)
 {
     if (s->blocked == slot)
         s->blocked = NULL;
+    if (slot->paused) /* the flag would outlive the assignment */
+        resume_one(s, slot);
     record_free(slot->held);
     slot->held = NULL;
-    /* The flag would outlive the assignment. A handle that ends needs no call that waits for it. */
-    if (slot->paused && s->close_until_ms == 0 && !s->failed)
-        resume_one(s, slot);
-    s->n_paused -= slot->paused;
-    slot->paused = false;
 }

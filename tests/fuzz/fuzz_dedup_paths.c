@@ -207,7 +207,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rest != NULL && strlen(paths[0]) < 200 && strlen(paths[1]) < 200) {
         struct slice payload = slice_of(rest, size - (size_t)(rest - text));
 
-        root = json_loadb(payload.ptr, payload.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+        /* A bare NUL is no JSON; jansson passes over some, the mapping does not. */
+        if (memchr(payload.ptr, '\0', payload.len) == NULL)
+            root =
+                json_loadb(payload.ptr, payload.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
         if (json_is_object(root)) {
             check_path(paths[0], root);
             check_path(paths[1], root);

@@ -106,6 +106,50 @@ static void a_refused_partition_does_not_stop_the_others(void **state)
     cluster_close(&c);
 }
 
+static bool only_the_last(struct help_member *m, uint32_t slot)
+{
+    (void)m;
+    return slot == PARTITIONS - 1;
+}
+
+/* What paused partitions hold is bounded, and the queue waits behind what would be too much. */
+static void paused_partitions_hold_little(void **state)
+{
+    enum { VALUE = 200000 };
+    struct cluster c;
+    char *value = mem_new(VALUE + 1);
+
+    (void)state;
+    cluster_open(&c, "t");
+    memset(value, 'x', VALUE);
+    rd_kafka_t *rk = help_producer(c.brokers, NULL);
+    for (int p = 0; p < PARTITIONS; p++)
+        help_produce(rk, "t", p, "key", value);
+    help_flush(rk);
+    rd_kafka_destroy(rk);
+    mem_free(value);
+
+    struct help_member *m = member_new(&c, "g", "t");
+    m->h.config.worker.max_bytes = 1 << 20; /* a quarter holds one of them */
+    m->choose = only_the_last;
+    help_member_open(m);
+    const struct kafka_source *s = m->source.self;
+    help_until(m, 20, s->n_paused == 1 && s->blocked != NULL);
+    for (int i = 0; i < 10; i++)
+        help_step(m, 50);
+    assert_int_equal(s->n_paused, 1);
+    assert_in_range(s->held_bytes, VALUE, VALUE + 1000);
+
+    m->choose = NULL;
+    m->source.ops->wake(m->source.self);
+    help_until(m, 20, m->records == PARTITIONS);
+    assert_int_equal(s->n_paused, 0);
+    assert_int_equal(s->held_bytes, 0);
+    help_member_close(m);
+    mem_free(m);
+    cluster_close(&c);
+}
+
 /* poll() sleeps in between, and wake() from another thread ends that. */
 static void *wake_soon(void *arg)
 {
@@ -202,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_everything_and_tells_the_ends),
         cmocka_unit_test(a_refused_partition_does_not_stop_the_others),
+        cmocka_unit_test(paused_partitions_hold_little),
         cmocka_unit_test(wake_ends_a_poll),
         cmocka_unit_test(a_problem_passes),
     };
