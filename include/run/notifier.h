@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/bytes.h"
 #include "base/metrics.h"
 #include "core/config.h"
 #include "core/mapping.h"
@@ -55,5 +56,9 @@ struct notifier_stats {
     bool up;        /* the last set was answered; true before the first */
 };
 struct notifier_stats notifier_stats(struct notifier *n);
+
+/* Has the record that waits longest (before_commit) waited for Redis for patience_ms, beside the
+ * window of coalesce? Appends how many wait, since when and why, for /readyz. Any thread. */
+bool notifier_stuck(struct notifier *n, int64_t patience_ms, struct buf *why);
 
 #endif

@@ -6,7 +6,10 @@
 #include "base/mem.h"
 #include "base/secret.h"
 
-enum { HEARTBEAT_MAX_MS = 60000 }; /* beside what a drain may take */
+enum {
+    HEARTBEAT_MAX_MS = 60000, /* beside what a drain may take */
+    REDIS_PATIENCE_MS = 10000 /* a restart of Redis is not worth a red light */
+};
 
 static void page_metrics(struct buf *out, void *ctx)
 {
@@ -61,6 +64,8 @@ static bool page_ready(struct buf *why, void *ctx)
             a->config->dead_letter.topic);
         return false;
     }
+    if (a->notifier && notifier_stuck(a->notifier, REDIS_PATIENCE_MS, why))
+        return false;
     buf_printf(why, "ok, %zu partition%s", health.assigned, health.assigned == 1 ? "" : "s");
     return true;
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "core/coalesce.h"
 #include "core/template.h"
 #include "run/large.h"
@@ -36,7 +37,8 @@ struct rule_metrics {
 struct notifier {
     struct bus bus;
     struct pipeline *pipeline;
-    int64_t limit_ms; /* 0: records wait without limit */
+    int64_t limit_ms;  /* 0: records wait without limit */
+    int64_t window_ms; /* the longest coalesce that records wait for */
     size_t n_rules;
     bool *waits; /* by rule */
 
@@ -57,6 +59,7 @@ struct notifier {
     int64_t hold_until_ms;  /* lock; nothing is sent before */
     uint32_t failures;      /* lock; sets in a row that were not answered rightly */
     bool ended;             /* lock; the thread is gone */
+    struct err last;        /* lock; why a set was not sent; kept while records wait */
 
     /* The thread's own. */
     struct invalidation messages[SET_MAX];
@@ -314,6 +317,10 @@ static void send_locked(struct notifier *n, const struct invalidation *const *du
     if (!n->up || !any(n->sent, count)) /* nothing gets through: new targets don't try either */
         n->hold_until_ms = retry_at_ms;
     release_locked(n, coalesce_sent(n->set, n->sent, retry_at_ms), done);
+    if (!ok)
+        n->last = e;
+    else if (n->oldest == NULL)
+        n->last.kind = ERR_NONE;
     metric_set(n->up_now, n->up ? 1 : 0);
     bool up = n->up;
     size_t pending = coalesce_pending(n->set);
@@ -411,6 +418,8 @@ static void make_rules(struct notifier *n, const struct config *c, struct mappin
             rule->coalesce_ms = v->coalesce_ms;
             rule->repeat_after_ms = v->repeat_after_ms;
             rule->waits = n->waits[v->index] = v->delivery == DELIVERY_BEFORE_COMMIT;
+            if (rule->waits && v->coalesce_ms > n->window_ms)
+                n->window_ms = v->coalesce_ms;
             if (mappings && mapping_collapsed(mappings[i], j, &collapsed[v->index]))
                 rule->collapsed = &collapsed[v->index];
             make_rule_metrics(&n->rules[v->index], m,
@@ -564,4 +573,24 @@ struct notifier_stats notifier_stats(struct notifier *n)
     stats.up = n->up;
     unlock(n);
     return stats;
+}
+
+bool notifier_stuck(struct notifier *n, int64_t patience_ms, struct buf *why)
+{
+    lock(n);
+    int64_t waits_ms = n->oldest ? clock_mono_ms() - n->oldest->since_ms - n->window_ms : -1;
+    bool stuck = waits_ms >= patience_ms && n->oldest;
+
+    if (stuck) {
+        buf_printf(why,
+                   "%zu record%s wait%s for Redis (delivery = \"before_commit\"), for %lld s: ",
+                   n->n_waiting, n->n_waiting == 1 ? "" : "s", n->n_waiting == 1 ? "s" : "",
+                   (long long)waits_ms / 1000);
+        if (n->last.kind != ERR_NONE)
+            secret_hide(n->last.text, why);
+        else
+            buf_add_text(why, "it takes too long");
+    }
+    unlock(n);
+    return stuck;
 }

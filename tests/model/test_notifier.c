@@ -226,6 +226,45 @@ static void a_refused_unlink_keeps_no_publish_back(void **state)
     assert_true(play_close(&p, 1, LONG_MS));
 }
 
+/* Records behind Redis are told about once patience is over, with the reason, until the answer. */
+static void who_waits_for_long_is_told(void **state)
+{
+    struct play p;
+    struct buf why = {0};
+
+    (void)state;
+    play_open(&p, HEAD ROUTE UNLINK WAITING ONCE);
+    assert_false(notifier_stuck(p.world.notifier, 0, &why)); /* nobody waits */
+    fake_bus_set_mode(p.bus, FAKE_BUS_AWAY);
+    tell(&p.world, 0, 3);
+    fake_bus_wait_calls(p.bus, 2); /* the first one is over */
+    assert_false(notifier_stuck(p.world.notifier, LONG_MS, &why));
+    assert_int_equal(why.len, 0);
+    assert_true(notifier_stuck(p.world.notifier, 0, &why));
+    assert_non_null(strstr(buf_text(&why), "3 records wait for Redis"));
+    assert_non_null(strstr(buf_text(&why), ": the fake redis is away"));
+    fake_bus_set_mode(p.bus, FAKE_BUS_WELL);
+    assert_true(settled(&p.world, LONG_MS));
+    assert_false(notifier_stuck(p.world.notifier, 0, &why));
+    buf_clear(&why);
+    assert_true(play_close(&p, 1, LONG_MS));
+}
+
+static void nobody_waits_for_best_effort(void **state)
+{
+    struct play p;
+    struct buf why = {0};
+
+    (void)state;
+    play_open(&p, HEAD ROUTE UNLINK);
+    fake_bus_set_mode(p.bus, FAKE_BUS_AWAY);
+    tell(&p.world, 0, 3);
+    fake_bus_wait_calls(p.bus, 3);
+    assert_false(notifier_stuck(p.world.notifier, 0, &why));
+    fake_bus_set_mode(p.bus, FAKE_BUS_WELL);
+    assert_true(play_close(&p, 1, LONG_MS));
+}
+
 static void repeated_once(void **state)
 {
     struct play p;
@@ -450,6 +489,8 @@ int main(void)
         cmocka_unit_test(generations_and_streams),
         cmocka_unit_test(at_the_cap_generations_and_entries_are_dropped),
         cmocka_unit_test(a_refused_unlink_keeps_no_publish_back),
+        cmocka_unit_test(who_waits_for_long_is_told),
+        cmocka_unit_test(nobody_waits_for_best_effort),
         cmocka_unit_test(repeated_once),
         cmocka_unit_test(the_end_flushes_and_repeats_nothing),
         cmocka_unit_test(the_end_does_not_wait_for_ever),

@@ -611,6 +611,36 @@ def test_ends_in_time_while_redis_is_frozen(fragile_stack, make_fragile, channel
         stack.resume("redis")
 
 
+def test_who_waits_for_redis_is_not_ready(stack, make, channel):
+    """A wrong password, until it is right: red with before_commit, after 10 s; never with best_effort."""
+    client = redis.Redis.from_url(stack.redis_uri)
+    user, address = f"u{uuid.uuid4().hex[:8]}", stack.redis_uri.split("://")[1]
+    client.acl_setuser(user, enabled=True, passwords=["+another"], categories=["+@all"], channels=["*"], keys=["*"])
+    setups = {delivery: with_rules(make(stack.topic(1)), pubsub(channel + "m", delivery=delivery)) for delivery in ("before_commit", "best_effort")}
+    workers = {}
+    try:
+        for delivery, setup in setups.items():
+            setup.sections["redis"]["uri"] = f"redis://{user}:the-hidden-one@{address}"
+            workers[delivery] = setup.start()
+        for delivery, worker in workers.items():
+            worker.wait_ready()
+            stack.produce(setups[delivery].topics[0], [event(i) for i in range(3)])
+        waits = workers["before_commit"]
+        began = time.monotonic()
+        wait_until(lambda: waits.get("/readyz")[0] == 503, 20, "a red light")
+        assert time.monotonic() - began > 5
+        why = waits.get("/readyz")[1]
+        assert "3 records wait for Redis" in why and "WRONGPASS" in why and "the-hidden-one" not in why, why
+        assert waits.get("/healthz")[0] == 200
+        wait_until(lambda: stack.committed(setups["best_effort"].group, setups["best_effort"].topics[0]) == {0: 3}, 20, "the others' commit")
+        assert workers["best_effort"].get("/readyz")[0] == 200 and workers["best_effort"].metric("idemsink_redis_up") == 0
+        client.acl_setuser(user, enabled=True, passwords=["+the-hidden-one"])
+        waits.wait_ready()
+        setups["before_commit"].wait_settled(30)
+    finally:
+        client.acl_deluser(user)
+
+
 # --- rights and secrets ---
 
 
