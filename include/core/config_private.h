@@ -17,6 +17,7 @@ struct config_parse_state {
     json_t *tree; /* wrapped, see toml.h */
     struct config *config;
     struct buf path;
+    const char *beside; /* the path of a key that the one at the path is compared with; NULL */
     struct err *e;
 };
 
@@ -29,8 +30,12 @@ void config_leave(struct config_parse_state *s, size_t mark);
 struct config_parse_state *config_at(struct config_parse_state *s, const char *fmt, ...)
     PRINTF_LIKE(2, 3);
 
+/* The same, with the key that it is compared with, which may be what somebody has just written. */
+struct config_parse_state *config_beside(struct config_parse_state *s, const char *path,
+                                         const char *beside);
+
 /* The error at the path: "name:line:column: key: what". The place is that of the nearest thing that
- * is there. */
+ * is there; that of the key beside it, where only that one is there, or by --set. */
 bool config_fail(struct config_parse_state *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* The same for a name that no key has, with the nearest that there is. section: "" "worker"

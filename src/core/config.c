@@ -50,6 +50,14 @@ struct config_parse_state *config_at(struct config_parse_state *s, const char *f
     va_end(args);
     buf_reset(&s->path);
     buf_add_text(&s->path, text);
+    s->beside = NULL;
+    return s;
+}
+
+struct config_parse_state *config_beside(struct config_parse_state *s, const char *path,
+                                         const char *beside)
+{
+    config_at(s, "%s", path)->beside = beside;
     return s;
 }
 
@@ -128,10 +136,36 @@ static void add_known_name(const char *path, struct buf *out)
     }
 }
 
+static int64_t line_of(const struct found *found)
+{
+    return json_integer_value(json_object_get(found->wrapped, "l"));
+}
+
+static struct found place_of(const struct config_parse_state *s)
+{
+    struct found found = find_below(s->tree, buf_text(&s->path)), other;
+
+    if (!s->beside)
+        return found;
+    other = find_below(s->tree, s->beside);
+    return other.whole && (!found.whole || line_of(&other) < 0) ? other : found;
+}
+
+/* Do both names end with the same one? "route.0.write" and "route.write" do. */
+static bool ends_alike(const char *key, size_t len, const char *known)
+{
+    const char *dot = strrchr(known, '.');
+    const char *last = dot ? dot + 1 : known;
+    size_t n = strlen(last);
+
+    return len >= n && strncmp(key + len - n, last, n) == 0 &&
+           (len == n || key[len - n - 1] == '.');
+}
+
 bool config_fail(struct config_parse_state *s, const char *fmt, ...)
 {
-    struct found found = find_below(s->tree, buf_text(&s->path));
-    int64_t line = json_integer_value(json_object_get(found.wrapped, "l"));
+    struct found found = place_of(s);
+    int64_t line = line_of(&found);
     int64_t column = json_integer_value(json_object_get(found.wrapped, "c"));
     struct buf text = {0}, key = {0};
     char what[ERR_TEXT_MAX];
@@ -140,14 +174,17 @@ bool config_fail(struct config_parse_state *s, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
+    add_known_name(buf_text(&s->path), &key);
     if (line > 0)
         buf_printf(&text, "%s:%" PRId64 ":%" PRId64 ": ", s->in->name, line, column);
     else { /* an override: its number, counted down from -1 */
         const char *override = s->in->overrides[-1 - line];
+        size_t len = strcspn(override, "=");
 
-        buf_printf(&text, "--set %.*s: ", (int)strcspn(override, "="), override);
+        buf_printf(&text, "--set %.*s: ", (int)len, override);
+        if (ends_alike(override, len, buf_text(&key)))
+            buf_reset(&key);
     }
-    add_known_name(buf_text(&s->path), &key);
     err_set(s->e, ERR_CONFIG, 0, "%s%s%s%s", buf_text(&text), buf_text(&key), key.len ? ": " : "",
             what);
     buf_clear(&text);

@@ -117,10 +117,11 @@ static bool check_drain(struct config_parse_state *s)
             poll_ms = strtoll(p->items[i].value, NULL, 10);
     if (s->config->worker.drain_timeout_ms * 2 < poll_ms)
         return true;
-    return config_fail(config_at(s, "worker.drain_timeout"),
-                       "%" PRId64 " ms is not below half of max.poll.interval.ms (%" PRId64
-                       " ms): the group would expel the process while it drains",
-                       s->config->worker.drain_timeout_ms, poll_ms);
+    return config_fail(
+        config_beside(s, "worker.drain_timeout", "kafka.properties.max.poll.interval.ms"),
+        "%" PRId64 " ms is not below half of max.poll.interval.ms (%" PRId64
+        " ms): the group would expel the process while it drains",
+        s->config->worker.drain_timeout_ms, poll_ms);
 }
 
 static int64_t small_number(const char *digits)
@@ -220,7 +221,7 @@ static bool check_mongo(struct config_parse_state *s)
                            "nothing could be committed",
                            w);
     if (c->mongo.write_timeout_ms >= c->mongo.socket_timeout_ms)
-        return config_fail(config_at(s, "mongo.write_timeout"),
+        return config_fail(config_beside(s, "mongo.write_timeout", "mongo.socket_timeout"),
                            "%" PRId64 " ms is not below mongo.socket_timeout (%" PRId64
                            " ms): the server's answer would always come too late",
                            c->mongo.write_timeout_ms, c->mongo.socket_timeout_ms);
@@ -232,12 +233,12 @@ static bool check_worker(struct config_parse_state *s)
     const struct config *c = s->config;
 
     if (c->worker.max_records < c->worker.batch)
-        return config_fail(config_at(s, "worker.max_records"),
+        return config_fail(config_beside(s, "worker.max_records", "worker.batch"),
                            "%" PRId64 " is below worker.batch (%" PRId64
                            "): no bulk could ever be full",
                            c->worker.max_records, c->worker.batch);
     if (c->retry.first_ms > c->retry.max_ms)
-        return config_fail(config_at(s, "retry.first"),
+        return config_fail(config_beside(s, "retry.first", "retry.max"),
                            "%" PRId64 " ms is above retry.max (%" PRId64 " ms)", c->retry.first_ms,
                            c->retry.max_ms);
     return true;

@@ -275,8 +275,12 @@ static void what_does_not_fit_together(void **state)
          "f:12:1: worker.drain_timeout: 150000 ms is not below half of max.poll.interval.ms "
          "(300000 "
          "ms): the group would expel the process while it drains"},
+        {"[kafka.properties]\nmax.poll.interval.ms = 16000\n[worker]\ndrain_timeout = \"9s\"",
+         "f:14:1: worker.drain_timeout: 9000 ms is not below half of max.poll.interval.ms (16000 "
+         "ms): "
+         "the group would expel the process while it drains"},
         {"[kafka.properties]\nmax.poll.interval.ms = 16000",
-         "f:1:1: worker.drain_timeout: 8000 ms is not below half of max.poll.interval.ms (16000 "
+         "f:12:19: worker.drain_timeout: 8000 ms is not below half of max.poll.interval.ms (16000 "
          "ms): "
          "the group would expel the process while it drains"},
         {"[http]\nlisten = \"9464\"", "f:12:1: http.listen: \"9464\" is not host:port"},
@@ -943,7 +947,7 @@ static void overrides(void **state)
 {
     static const struct mistake mistakes[] = {
         {"worker.threads", "--set worker.threads: has to be KEY=VALUE"},
-        {"worker.threads=0", "--set worker.threads: worker.threads: 0 is below the minimum 1"},
+        {"worker.threads=0", "--set worker.threads: 0 is below the minimum 1"},
         {"worker.threds=1", "--set worker.threds: unknown key; did you mean \"threads\"?"},
         {"wroker.threads=1", "--set wroker.threads: unknown key; did you mean \"worker\"?"},
         {"nothing=1", "--set nothing: unknown key; known here: kafka, mongo, redis, worker, retry, "
@@ -961,7 +965,7 @@ static void overrides(void **state)
          "number 0, the file has 0 (counted from 0)"},
         {"route.0.oder_by=a", "--set route.0.oder_by: unknown key; did you mean \"order_by\"?"},
         {"route.0.dedup.kee=a", "--set route.0.dedup.kee: unknown key; did you mean \"key\"?"},
-        {"route.0.order_by=@offset", "--set route.0.order_by: route.order_by: \"@offset\" is not "
+        {"route.0.order_by=@offset", "--set route.0.order_by: \"@offset\" is not "
                                      "possible here: @key, @partition, "
                                      "@dedup, @header.NAME or a value path"},
         {"route.0.topics=[\"a\"",
@@ -970,19 +974,27 @@ static void overrides(void **state)
         {"route.0.topics=[\"a\"]\nx = 1", "--set route.0.topics: has to be one value"},
         {"route.0.types=a", "--set route.0.types: write route.0.types.NAME=VALUE"},
         {"route.0.types.a=dat",
-         "--set route.0.types.a: route.types.a: \"dat\" is not a type; possible: "
+         "--set route.0.types.a: \"dat\" is not a type; possible: "
          "date|date_ms|date_s|date_us|objectid|decimal|long|double|uuid|binary|binary_url; did you "
          "mean "
          "\"date\"?"},
-        {"kafka.properties.group.id=x",
-         "--set kafka.properties.group.id: kafka.properties.group.id: it can't be set: it is "
-         "kafka.group"},
+        {"kafka.properties.group.id=x", "--set kafka.properties.group.id: it can't be set: it is "
+                                        "kafka.group"},
         {"http.listen=\xff", "--set: not valid UTF-8"},
-        {"http.listen=${NO_SUCH}",
-         "--set http.listen: http.listen: the environment variable NO_SUCH is "
-         "not set; ${NO_SUCH:-default} would give a default"},
-        {"mongo.uri=geheim",
-         "--set mongo.uri: mongo.uri: has to start with mongodb:// or mongodb+srv://"},
+        {"http.listen=${NO_SUCH}", "--set http.listen: the environment variable NO_SUCH is "
+                                   "not set; ${NO_SUCH:-default} would give a default"},
+        {"mongo.uri=geheim", "--set mongo.uri: has to start with mongodb:// or mongodb+srv://"},
+        {"route.0.write=isnert", "--set route.0.write: \"isnert\" is not known; possible: "
+                                 "\"upsert\", \"insert\", \"auto\"; did you mean \"insert\"?"},
+        /* Two keys that don't fit: the one that was set tells where. */
+        {"kafka.properties.max.poll.interval.ms=10000",
+         "--set kafka.properties.max.poll.interval.ms: worker.drain_timeout: 8000 ms is not below "
+         "half of max.poll.interval.ms (10000 ms): the group would expel the process while it "
+         "drains"},
+        {"mongo.socket_timeout=3s",
+         "--set mongo.socket_timeout: mongo.write_timeout: 5000 ms is not below "
+         "mongo.socket_timeout (3000 ms): the server's answer would always come too late"},
+        {"retry.first=60s", "--set retry.first: 60000 ms is above retry.max (30000 ms)"},
         {"mongo.uri=\"geheim", "--set mongo.uri: the value is not TOML: (not shown)"},
     };
 
