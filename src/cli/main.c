@@ -55,7 +55,7 @@ enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
 /* Of the commands `dlq ...`, before those above. */
 static const struct option dlq_options[] = {
-    {"--offset", "P:O", "the dead letter at partition:offset of the topic; replay: may be repeated",
+    {"--offset", "P:O", "the dead letter at partition:offset of the topic; may be repeated",
      OPTION_LIST, FIELD(places), FIELD(n_places)},
     {"--reason", "R", "only those with this reason; may be repeated", OPTION_LIST, FIELD(reasons),
      FIELD(n_reasons)},
@@ -75,6 +75,11 @@ static const struct option dlq_options[] = {
     {"--dry-run", NULL, "say what would be done and do nothing", OPTION_FLAG, FIELD(dry_run), 0},
 };
 enum { N_DLQ_OPTIONS = sizeof dlq_options / sizeof dlq_options[0] };
+
+/* Of `dlq show`, before those. */
+static const struct option show_offset = {
+    "--offset",  "P:O",         "the dead letter at partition:offset of the topic",
+    OPTION_LIST, FIELD(places), FIELD(n_places)};
 
 struct command {
     const char *name, *help;
@@ -137,6 +142,8 @@ static bool is_dlq(const struct command *c)
 
 static const struct option *find_option(const struct command *c, const char *name)
 {
+    if (strcmp(c->name, "dlq show") == 0 && strcmp(show_offset.name, name) == 0)
+        return &show_offset;
     for (size_t i = 0; is_dlq(c) && i < N_DLQ_OPTIONS; i++)
         if (strcmp(dlq_options[i].name, name) == 0 && has_option(c, name))
             return &dlq_options[i];
@@ -161,6 +168,7 @@ static void command_help(const struct command *c)
     printf("idemsink %s: %s\n\n", c->name, c->help);
     for (size_t i = 0; i < N_OPTIONS; i++)
         option_help(c, &options[i]);
+    option_help(c, &show_offset);
     for (size_t i = 0; i < N_DLQ_OPTIONS; i++)
         option_help(c, &dlq_options[i]);
 }
@@ -176,6 +184,26 @@ static void version(void)
 static enum exit_code usage(const char *what, const char *word)
 {
     fprintf(stderr, "idemsink: %s \"%s\"; try: idemsink --help\n", what, word);
+    return EXIT_BAD_USAGE;
+}
+
+static enum exit_code usage_of(const struct command *c, const char *what, const char *word)
+{
+    fprintf(stderr, "idemsink: %s \"%s\"; try: idemsink %s --help\n", what, word, c->name);
+    return EXIT_BAD_USAGE;
+}
+
+/* A word that is no option is mostly the configuration. */
+static enum exit_code usage_word(const struct command *c, const struct args *args, const char *word)
+{
+    if (word[0] == '-')
+        return usage_of(c, "unknown option", word);
+    if (args->config_file != NULL)
+        return usage_of(c, "what is this, beside the options:", word);
+    fprintf(
+        stderr,
+        "idemsink: \"%s\" is no option; the configuration is given with -c: idemsink %s -c %s\n",
+        word, c->name, word);
     return EXIT_BAD_USAGE;
 }
 
@@ -207,14 +235,14 @@ static enum exit_code run_command(const struct command *c, int argc, char **argv
         }
         const struct option *o = find_option(c, argv[i]);
         if (o == NULL)
-            return usage("unknown option", argv[i]);
+            return usage_word(c, &args, argv[i]);
         if (o->kind != OPTION_FLAG && i + 1 == argc)
-            return usage("no value behind", argv[i]);
+            return usage_of(c, "no value behind", argv[i]);
         if (!store(&args, o, o->kind == OPTION_FLAG ? NULL : argv[++i]))
-            return usage("more than 64 of", o->name);
+            return usage_of(c, "more than 64 of", o->name);
     }
     if (args.config_file == NULL)
-        return usage("which configuration? -c FILE is missing behind", c->name);
+        return usage_of(c, "which configuration? -c FILE is missing behind", c->name);
     return c->run(&args);
 }
 
@@ -234,9 +262,11 @@ static enum exit_code dlq_help(int argc, char **argv)
 
     if (argc > 2 && !asked)
         return usage("dlq list, dlq show or dlq replay, and not", argv[2]);
+    fputs("usage: idemsink dlq list|show|replay -c FILE [option]...\n\n", asked ? stdout : stderr);
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (is_dlq(&commands[i]))
             fprintf(asked ? stdout : stderr, "  %-10s %s\n", commands[i].name, commands[i].help);
+    fputs("\n  idemsink dlq list --help    the options of a command\n", asked ? stdout : stderr);
     return asked ? EXIT_FINE : EXIT_BAD_USAGE;
 }
 

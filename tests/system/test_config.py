@@ -136,3 +136,25 @@ def test_a_topic_that_two_routes_take(stack, make):
     assert done.returncode == 78 and b"is taken by route" in done.stderr
     assert stack.committed(setup.group, both) == {}
     assert setup.collection.count_documents({}) == 1 and other.count_documents({}) == 0
+
+
+@pytest.mark.parametrize("arguments,said", [
+    (["check", "my.toml"], 'idemsink: "my.toml" is no option; the configuration is given with -c: idemsink check -c my.toml'),
+    (["check", "--conect"], 'idemsink: unknown option "--conect"; try: idemsink check --help'),
+    (["dlq", "show", "--dry-run"], 'idemsink: unknown option "--dry-run"; try: idemsink dlq show --help'),
+    (["check", "-c", "x", "y"], 'idemsink: what is this, beside the options: "y"; try: idemsink check --help'),
+    (["check", "-c"], 'idemsink: no value behind "-c"; try: idemsink check --help'),
+    (["dlq"], "usage: idemsink dlq list|show|replay -c FILE [option]..."),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_usage_says_what_to_do(arguments, said):
+    done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 64 and done.stderr.splitlines()[0] == said
+
+
+def test_help_of_dlq_show_speaks_of_one():
+    offset = {}
+    for command in ("show", "replay"):
+        done = subprocess.run([BINARY, "dlq", command, "--help"], capture_output=True, text=True, timeout=20)
+        offset[command] = [line for line in done.stdout.splitlines() if "--offset" in line]
+    assert len(offset["show"]) == len(offset["replay"]) == 1
+    assert "repeated" not in offset["show"][0] and "may be repeated" in offset["replay"][0]
