@@ -13,6 +13,7 @@
 #include "core/record.h"
 
 struct json_t;
+struct json_place;
 
 struct payload_rule {
     enum config_format format;
@@ -25,6 +26,10 @@ bool payload_has_fields(enum config_format format);
 /* Fills r->json and r->values when they are not there yet. False: they can't be, and r is rejected
  * with the reason when `reject` is set. */
 bool payload_parse(struct record *r, const struct payload_rule *rule, bool reject);
+
+/* For people: the first fault of the bytes as such, byte as in the error that payload_parse()
+ * gives; of BSON with no path and no line. False: there is none; *out is empty. */
+bool payload_fault_find(struct slice value, enum config_format format, struct json_place *out);
 
 /* Drops r->json and r->values. */
 void payload_release(struct record *r);

@@ -14,7 +14,7 @@
 struct payload_fault {
     enum reason reason;
     const char *what;
-    size_t at; /* byte of the payload, counted from 1 */
+    size_t at; /* byte of the payload, counted from 0, where the fault begins */
 };
 
 /* Replaces the $-forms in root, which text was parsed to. False: one of them is none. */

@@ -293,7 +293,9 @@ static void add_place(const struct json_place *p, struct sheet *out)
     struct buf text = {0}, json = {0};
 
     json_place_print(p, &text);
-    buf_printf(&json, "{\"byte\":%zu,\"line\":%zu,\"column\":%zu", p->byte, p->line, p->column);
+    buf_printf(&json, "{\"byte\":%zu", p->byte);
+    if (p->line > 0)
+        buf_printf(&json, ",\"line\":%zu,\"column\":%zu", p->line, p->column);
     add_quoted(&json, ",\"path\":", buf_text(&p->path));
     if (p->what)
         add_quoted(&json, ",\"what\":", p->what);
@@ -306,7 +308,7 @@ static void add_place(const struct json_place *p, struct sheet *out)
 }
 
 /* Of the value that the rejection names. One that is missing has none, but what should hold it. */
-static void add_value_place(const struct record *r, struct sheet *out)
+static void add_value_place(const struct record *r, enum config_format format, struct sheet *out)
 {
     struct json_place place;
     struct path path = {0};
@@ -314,7 +316,8 @@ static void add_value_place(const struct record *r, struct sheet *out)
 
     if (r->rejected.path && !path_init(&path, r->rejected.path, &e))
         return;
-    if (json_value_find(r->value, &path, &place))
+    if (format == FORMAT_BSON ? bson_value_find(r->value, &path, &place)
+                              : json_value_find(r->value, &path, &place))
         add_place(&place, out);
     else if (r->rejected.reason == REASON_DEDUP_MISSING ||
              r->rejected.reason == REASON_DEDUP_NOT_SCALAR ||
@@ -336,22 +339,22 @@ static unsigned levels_of(const struct config_route *route)
     return levels;
 }
 
-/* In BSON the error itself names the byte; text and bytes have no parts. */
+/* Text and bytes have no parts. */
 static void add_rejection(const struct explain_in *in, const struct record *r, struct sheet *out)
 {
+    enum config_format format = in->route->format;
     struct json_place place;
 
     sheet_add(out, "outcome", "dead letter", NULL);
     sheet_add(out, "reason", reason_name(r->rejected.reason), NULL);
     sheet_add(out, "error", r->rejected.text, NULL);
-    if ((in->route->format == FORMAT_JSON || in->route->format == FORMAT_EXTJSON) && r->value.ptr &&
-        r->value.len > 0) {
-        if (json_fault_find(r->value, &place) ||
-            (r->rejected.reason == REASON_TOO_DEEP &&
+    if (payload_has_fields(format) && r->value.ptr && r->value.len > 0) {
+        if (payload_fault_find(r->value, format, &place) ||
+            (r->rejected.reason == REASON_TOO_DEEP && format != FORMAT_BSON &&
              json_deep_find(r->value, levels_of(in->route), &place)))
             add_place(&place, out);
         else if (r->rejected.path || r->rejected.reason == REASON_NOT_AN_OBJECT)
-            add_value_place(r, out);
+            add_value_place(r, format, out);
         json_place_clear(&place);
     }
     sheet_add(out, "meaning", reason_help(r->rejected.reason), NULL);

@@ -1,5 +1,6 @@
 #include "core/json_place.h"
 
+#include <bson/bson.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -21,10 +22,12 @@ struct level {
 struct walk {
     const char *text;
     size_t len, at;
-    unsigned levels;          /* more are a fault */
-    struct buf name;          /* scratch: the text that was read last, escapes resolved */
-    const struct path *path;  /* NULL: looks for faults only */
-    size_t matched;           /* how many names of it were found */
+    unsigned levels;         /* more are a fault */
+    struct buf name;         /* scratch: the text that was read last, escapes resolved */
+    const struct path *path; /* NULL: looks for faults only */
+    size_t matched;          /* how many names of it were found */
+    const size_t *wanted;    /* the byte of a value to find; NULL: none */
+    bool found;
     struct json_place *place; /* of the fault, or of the innermost value found */
 };
 
@@ -90,7 +93,9 @@ static bool fault(struct walk *w, size_t byte, const struct level *level, const 
 
 void json_place_print(const struct json_place *p, struct buf *out)
 {
-    buf_printf(out, "byte %zu (line %zu, column %zu)", p->byte, p->line, p->column);
+    buf_printf(out, "byte %zu", p->byte);
+    if (p->line > 0)
+        buf_printf(out, " (line %zu, column %zu)", p->line, p->column);
     if (p->path.len > 0)
         buf_printf(out, ", at %s", p->path.data);
     if (p->what)
@@ -415,6 +420,11 @@ static bool read_value(struct walk *w, const struct level *level, unsigned depth
         return fault(w, w->at, NULL, "nested more than 2048 levels deep");
     if (depth >= w->levels && (c == '{' || c == '['))
         return fault(w, w->at, level, "one level too deep");
+    if (w->wanted != NULL && w->at == *w->wanted) {
+        place_at(w, w->at, level, NULL);
+        w->found = true;
+        return false; /* no further */
+    }
     if (matched != SIZE_MAX && matched >= w->matched && w->path != NULL) {
         w->matched = matched;
         place_at(w, w->at, level, NULL);
@@ -466,4 +476,42 @@ bool json_value_find(struct slice text, const struct path *path, struct json_pla
 
     *out = (struct json_place){0};
     return walk(&w) && w.matched == path->n;
+}
+
+bool json_byte_find(struct slice text, size_t byte, struct json_place *out)
+{
+    struct walk w = {.text = text.ptr ? text.ptr : "",
+                     .len = text.len,
+                     .levels = LEVELS,
+                     .wanted = &byte,
+                     .place = out};
+
+    *out = (struct json_place){0};
+    (void)walk(&w);
+    if (!w.found)
+        json_place_clear(out);
+    return w.found;
+}
+
+bool bson_value_find(struct slice bytes, const struct path *path, struct json_place *out)
+{
+    bson_iter_t it, in;
+    size_t i;
+    bson_t doc;
+
+    *out = (struct json_place){0};
+    if (!bson_init_static(&doc, bytes.ptr, bytes.len) || !bson_iter_init(&it, &doc))
+        return false;
+    for (i = 0; i < path->n && bson_iter_find(&it, path->names[i]); i++) {
+        const char *key = bson_iter_key(&it);
+
+        out->byte = (size_t)(key + strlen(key) + 1 - (const char *)bytes.ptr);
+        buf_printf(&out->path, "%s%s", i > 0 ? "." : "", path->names[i]);
+        if (!BSON_ITER_HOLDS_DOCUMENT(&it) || !bson_iter_recurse(&it, &in)) {
+            i++;
+            break;
+        }
+        it = in;
+    }
+    return i == path->n;
 }

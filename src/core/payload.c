@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "core/json_place.h"
 #include "core/payload_private.h"
 
 /* Names that occur twice are refused, \u0000 inside a string is kept. */
@@ -57,11 +58,46 @@ static bool is_bare_value(struct slice text)
     return is;
 }
 
-/* error->text is not used: it quotes the payload. The position counts bytes from 1, up to the end
- * of the token at fault. */
+static void reject_fault(struct record *r, enum json_error_code code, size_t at, const char *what)
+{
+    switch (code) {
+    case json_error_invalid_utf8:
+        record_reject(r, REASON_INVALID_UTF8, 0, "not UTF-8 at byte %zu", at);
+        break;
+    case json_error_duplicate_key:
+        record_reject(r, REASON_DUPLICATE_NAME, 0, "a name occurs twice in one object, at byte %zu",
+                      at);
+        break;
+    case json_error_numeric_overflow:
+        record_reject(r, REASON_NUMBER_RANGE, 0, "a number outside int64 or double, at byte %zu",
+                      at);
+        break;
+    case json_error_stack_overflow:
+        record_reject(r, REASON_TOO_DEEP, 0, "nested more than %d levels deep, at byte %zu", 2048,
+                      at);
+        break;
+    case json_error_null_byte_in_key:
+        record_reject(r, REASON_UNSAFE_NAME, 0, "a name with a NUL in it, at byte %zu", at);
+        break;
+    case json_error_end_of_input_expected:
+        record_reject(r, REASON_JSON_SYNTAX, 0, "something follows the JSON value, at byte %zu",
+                      at);
+        break;
+    default:
+        if (at >= r->value.len)
+            record_reject(r, REASON_JSON_SYNTAX, 0, "the JSON text ends too early, at byte %zu",
+                          at);
+        else
+            record_reject(r, REASON_JSON_SYNTAX, 0, "not JSON at byte %zu: %s", at, what);
+        break;
+    }
+}
+
+/* jansson says what is wrong, and of the place only where it stopped reading, which may be far
+ * behind; its text is not used, as it quotes the payload. */
 static void explain(struct record *r, const json_error_t *error)
 {
-    int at = error->position;
+    struct json_place place;
 
     if (name_the_framing(r))
         return;
@@ -70,38 +106,16 @@ static void explain(struct record *r, const json_error_t *error)
                       "the value begins with a byte order mark (BOM), which JSON forbids");
         return;
     }
-    switch (json_error_code(error)) {
-    case json_error_invalid_utf8:
-        record_reject(r, REASON_INVALID_UTF8, 0, "not UTF-8 at byte %d", at);
-        break;
-    case json_error_duplicate_key:
-        record_reject(r, REASON_DUPLICATE_NAME, 0, "a name occurs twice in one object, at byte %d",
-                      at);
-        break;
-    case json_error_numeric_overflow:
-        record_reject(r, REASON_NUMBER_RANGE, 0, "a number outside int64 or double ends at byte %d",
-                      at);
-        break;
-    case json_error_stack_overflow:
-        record_reject(r, REASON_TOO_DEEP, 0, "nested more than %d levels deep, at byte %d", 2048,
-                      at);
-        break;
-    case json_error_null_byte_in_key:
-        record_reject(r, REASON_UNSAFE_NAME, 0, "a name with a NUL in it, at byte %d", at);
-        break;
-    case json_error_end_of_input_expected:
-        record_reject(r, REASON_JSON_SYNTAX, 0, "something follows the JSON value, at byte %d", at);
-        break;
-    default:
-        if (is_bare_value(r->value))
-            record_reject(r, REASON_NOT_AN_OBJECT, 0, "a bare JSON value, not an object");
-        else if (at >= 0 && (size_t)at >= r->value.len &&
-                 json_error_code(error) == json_error_premature_end_of_input)
-            record_reject(r, REASON_JSON_SYNTAX, 0, "the JSON text ends too early, at byte %d", at);
-        else
-            record_reject(r, REASON_JSON_SYNTAX, 0, "not JSON at byte %d", at);
-        break;
+    if (json_error_code(error) == json_error_invalid_syntax && is_bare_value(r->value)) {
+        record_reject(r, REASON_NOT_AN_OBJECT, 0, "a bare JSON value, not an object");
+        return;
     }
+    if (!json_fault_find(r->value, &place)) { /* fuzzed: it agrees with jansson 2.14 */
+        place.byte = error->position > 0 ? (size_t)error->position - 1 : 0;
+        place.what = "it can't be read";
+    }
+    reject_fault(r, json_error_code(error), place.byte, place.what);
+    json_place_clear(&place);
 }
 
 static bool parse_json(struct record *r, bool reject)
@@ -120,7 +134,7 @@ static bool parse_json(struct record *r, bool reject)
         json_decref(json);
         if (reject && nul != NULL)
             record_reject(r, REASON_JSON_SYNTAX, 0, "a NUL that is not escaped, at byte %zu",
-                          (size_t)(nul - (const char *)r->value.ptr) + 1);
+                          (size_t)(nul - (const char *)r->value.ptr));
         else if (reject)
             record_reject(r, REASON_NOT_AN_OBJECT, 0, "a JSON array, not an object");
         return false;
@@ -157,6 +171,51 @@ static bool parse_bson(struct record *r, bool reject)
     r->values = values_new(r->value);
     r->json = payload_bson(r->value, r->values, &f);
     return finish(r, r->json != NULL, &f, reject);
+}
+
+static bool extjson_fault_find(struct slice text, struct payload_fault *f)
+{
+    json_t *root = json_loadb(text.ptr, text.len, FLAGS, NULL);
+    struct values *values = values_new(slice_of(NULL, 0));
+    bool faulty = root != NULL && !payload_extjson(text, root, values, f);
+
+    json_decref(root);
+    values_free(values);
+    return faulty;
+}
+
+static bool bson_fault_find(struct slice bytes, struct payload_fault *f)
+{
+    struct values *values = values_new(bytes);
+    json_t *root = payload_bson(bytes, values, f);
+    bool faulty = root == NULL;
+
+    json_decref(root);
+    values_free(values);
+    return faulty;
+}
+
+bool payload_fault_find(struct slice value, enum config_format format, struct json_place *out)
+{
+    struct payload_fault f;
+
+    *out = (struct json_place){0};
+    if (value.len == 0 || !payload_has_fields(format))
+        return false;
+    if (format == FORMAT_BSON) {
+        if (!bson_fault_find(value, &f))
+            return false;
+        out->byte = f.at;
+        out->what = f.what;
+        return true;
+    }
+    if (json_fault_find(value, out))
+        return true;
+    if (format != FORMAT_EXTJSON || !extjson_fault_find(value, &f))
+        return false;
+    MUST(json_byte_find(value, f.at, out)); /* an object begins there */
+    out->what = f.what;
+    return true;
 }
 
 static void put_value(struct record *r, const struct path *field, json_t *value)

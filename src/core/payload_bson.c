@@ -14,6 +14,7 @@
 
 struct reader {
     const uint8_t *start, *at;
+    const uint8_t *element; /* the one that is read: where its type stands */
     struct values *values;
     struct payload_fault *fault;
     unsigned deepest; /* level that was reached */
@@ -21,8 +22,8 @@ struct reader {
 
 static bool fault(struct reader *r, enum reason reason, const char *what)
 {
-    *r->fault = (struct payload_fault){
-        .reason = reason, .what = what, .at = (size_t)(r->at - r->start) + 1};
+    *r->fault =
+        (struct payload_fault){.reason = reason, .what = what, .at = (size_t)(r->at - r->start)};
     return false;
 }
 
@@ -161,6 +162,7 @@ static bool skip_value(struct reader *r, const uint8_t *end, uint8_t type, unsig
     case BSON_TYPE_CODEWSCOPE:
         return take_scoped_code(r, end, level);
     default:
+        r->at = r->element;
         return broken(r, "a type that BSON does not have");
     }
 }
@@ -215,6 +217,7 @@ static json_t *read_value(struct reader *r, const uint8_t *end, uint8_t type, un
             return NULL;
         if (*bytes <= 1)
             return json_boolean(*bytes);
+        r->at = bytes;
         (void)broken(r, "a boolean that is neither 0 nor 1");
         return NULL;
     case BSON_TYPE_NULL:
@@ -253,6 +256,7 @@ static bool read_element(struct reader *r, const uint8_t *end, json_t *to, unsig
     struct slice name;
     json_t *value;
 
+    r->element = start;
     if (!take_cstring(r, end, &name))
         return false;
     if (json_is_array(to) && !name_is_index(name, json_array_size(to))) {

@@ -515,7 +515,7 @@ static size_t place_of(struct slice text, size_t n)
         else if (*at == '{' && !in_string && --n == 0)
             break;
     }
-    return (size_t)(at - (const char *)text.ptr) + 1;
+    return (size_t)(at - (const char *)text.ptr);
 }
 
 bool payload_extjson(struct slice text, json_t *root, struct values *values,

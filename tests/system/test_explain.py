@@ -97,6 +97,14 @@ def test_exact_place_of_the_fault(explain, payload, place):
     assert not place["path"] or f", at {place['path']}" in text
     status, shown, _ = explain(route_of(types={"order.at": "date"}), payload, "--json")
     assert status == 1 and {name: shown["place"][name] for name in place} == place
+    told = re.search(r"\bat byte (\d+)", shown["error"])  # of the dead letter
+    assert told is None or int(told[1]) == place["byte"]
+
+
+@pytest.mark.parametrize("payload,byte", [(b"hello", 0), (b'{"id":1,"id":2}', 8), (b'{"id": 1,}', 9), (b'{"id": 1', 8)])
+def test_one_byte_for_one_fault(explain, payload, byte):
+    _, lines, _ = explain(route_of(), payload)
+    assert re.search(rf"\bat byte {byte}\b", lines["error"][0]) and lines["place"][0].startswith(f"byte {byte} (line 1, column {byte + 1})")
 
 
 def test_json_for_machines(explain):

@@ -2,6 +2,7 @@
 everything that is added to a document; what a large payload costs. (Rows of single values are in test_case_table.py.)"""
 import datetime
 import json
+import re
 import struct
 import subprocess
 import uuid
@@ -317,9 +318,14 @@ def test_explain_in_every_format(stack, make):
     status, text = explain(b'{"id":{"$numberDecimal":"1.50"},"n":null}', format="extjson", drop_nulls=True)
     assert status == 0 and '"$numberDecimal" : "1.50"' in text and '"n"' not in text
     status, text = explain(b'{"id":1,"d":{"$date":"yesterday"}}', format="extjson")
-    assert status == 1 and "extjson_syntax" in text and "byte 13" in text and "yesterday" not in text
+    assert status == 1 and "extjson_syntax" in text and "at byte 12\n" in text and "yesterday" not in text
+    assert re.search(r"^place +byte 12 \(line 1, column 13\), at d: ", text, re.M)
     status, text = explain(bson.encode({"id": 1}) + b"\0", format="bson")
-    assert status == 1 and "bson_syntax" in text and "something follows the document" in text
+    assert status == 1 and "bson_syntax" in text and "something follows the document, at byte 13\n" in text
+    assert re.search(r"^place +byte 13: something follows the document$", text, re.M)
+    for document, byte, path in (({"a": 1, "id": {"b": 2}}, 15, "id"), ({"a": 1}, 0, ""), ({"id": None}, 8, "id")):
+        status, text = explain(bson.encode(document), format="bson")
+        assert status == 1 and re.search(rf"^place +byte {byte}{', at ' + path if path else ''}(: the last value on the way)?$", text, re.M), text
     of_key = {"dedup": {"key": ["@key"], "into": "_id"}}
     status, text = explain(b"any text", format="string", **of_key)
     assert status == 0 and '"value" : "any text"' in text

@@ -242,10 +242,78 @@ static void test_agrees_with_jansson_about_mutated_texts(void **state)
     }
 }
 
+/* The value that begins at a byte. */
+static void test_values_by_byte(void **state)
+{
+    static const struct {
+        size_t byte;
+        const char *path; /* NULL: none begins there */
+    } rows[] = {{0, ""},      {1, NULL},      {6, "a"},   {7, "a[0]"}, {9, NULL},
+                {10, "a[1]"}, {16, "a[1].b"}, {21, NULL}, {99, NULL}};
+    struct slice text = TEXT("{\"a\": [1, {\"b\": null}]}");
+    struct json_place p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bool found = json_byte_find(text, rows[i].byte, &p);
+
+        if (found != (rows[i].path != NULL) ||
+            strcmp(buf_text(&p.path), found ? rows[i].path : "") ||
+            (found && (p.byte != rows[i].byte || p.line != 1 || p.column != rows[i].byte + 1)))
+            fail_msg("byte %zu: %d, %zu %s", rows[i].byte, found, p.byte, buf_text(&p.path));
+        json_place_clear(&p);
+    }
+}
+
+/* {"id":"x","o":{"v":5},"l":[{"v":1}]} in BSON. */
+static void test_values_in_bson(void **state)
+{
+    static const uint8_t bytes[] = "\x35\0\0\0"
+                                   "\x02id\0\x02\0\0\0x\0"
+                                   "\x03o\0\x0c\0\0\0\x10v\0\x05\0\0\0\0"
+                                   "\x04l\0\x14\0\0\0\x03"
+                                   "0\0\x0c\0\0\0\x10v\0\x01\0\0\0\0\0";
+    static const struct {
+        const char *path;
+        bool found;
+        size_t byte;
+        const char *to;
+    } rows[] = {{"id", true, 8, "id"},   {"o", true, 17, "o"},     {"o.v", true, 24, "o.v"},
+                {"o.w", false, 17, "o"}, {"id.x", false, 8, "id"}, {"l", true, 32, "l"},
+                {"l.v", false, 32, "l"}, {"none", false, 0, ""},   {"o.v.x", false, 24, "o.v"}};
+    struct slice text = slice_of(bytes, sizeof(bytes));
+    struct json_place p;
+    struct buf shown = {0};
+    struct path path;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(bytes[0], sizeof(bytes));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_true(path_init(&path, rows[i].path, &e));
+        bool found = bson_value_find(text, &path, &p);
+
+        if (found != rows[i].found || p.byte != rows[i].byte ||
+            strcmp(buf_text(&p.path), rows[i].to) != 0)
+            fail_msg("%s: %d, byte %zu, %s", rows[i].path, found, p.byte, buf_text(&p.path));
+        if (strcmp(rows[i].path, "o.v") == 0)
+            json_place_print(&p, &shown);
+        json_place_clear(&p);
+        path_clear(&path);
+    }
+    assert_string_equal(buf_text(&shown), "byte 24, at o.v"); /* no line */
+    buf_clear(&shown);
+    assert_true(path_init(&path, "id", &e));
+    assert_false(bson_value_find(slice_of("\x05", 1), &path, &p));
+    path_clear(&path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_values_by_byte),
+        cmocka_unit_test(test_values_in_bson),
         cmocka_unit_test(test_duplicate_name_tells_both),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_depth),

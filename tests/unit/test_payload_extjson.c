@@ -4,6 +4,9 @@
  */
 #include "unit/mapping_fixture.h"
 
+#include "core/json_place.h"
+#include "core/payload.h"
+
 /* The value of v: the expected BSON as the fixture shows it, or a reason. */
 struct row {
     const char *json, *expected;
@@ -183,20 +186,20 @@ static void test_the_error_says_where(void **state)
     static const struct fixture_row rows[] = {
         {"dedup id\nformat extjson",
          "{\"id\":\"{\\\"\",\"a\":{\"b\":1},\"c\":{\"$oid\":\"secret\"}}",
-         "extjson_syntax: \"$oid\" is not 24 hexadecimal digits as text, at byte 29"},
+         "extjson_syntax: \"$oid\" is not 24 hexadecimal digits as text, at byte 28"},
         {"dedup id\nformat extjson",
          "{\"t\":{\"$timestamp\":{\"t\":1,\"i\":2}},\"p\":{\"$dbPointer\":{\"$ref\":\"c\",\"$id\":{"
          "\"$oid\":\"507f1f77bcf86cd799439011\"}}},\"d\":{\"$date\":{\"$numberLong\":\"1\"}},"
          "\"x\":{\"$type\":2}}",
          "extjson_syntax: a name that Extended JSON keeps for its types stands in an object that "
          "is "
-         "none of its forms, at byte 147"},
+         "none of its forms, at byte 146"},
         {"dedup id\nformat extjson",
          "{\"id\":1,\"c\":{\"$code\":\"\",\"$scope\":{\"a\":{},\"b\":{\"$oid\":1}}}}",
-         "extjson_syntax: \"$oid\" is not 24 hexadecimal digits as text, at byte 46"},
+         "extjson_syntax: \"$oid\" is not 24 hexadecimal digits as text, at byte 45"},
         {"dedup id\nformat extjson", "{\"$oid\":\"507f1f77bcf86cd799439011\"}",
          "extjson_syntax: the whole value is a type of Extended JSON, or looks like one, at byte "
-         "1"},
+         "0"},
         {"dedup id\nformat extjson", "[]", "not_an_object: a JSON array, not an object"},
         {"dedup id\nformat extjson", "", "empty_value: the value has no bytes"},
         {"dedup id\nformat extjson", "\x1f\x8b\x08",
@@ -206,6 +209,24 @@ static void test_the_error_says_where(void **state)
 
     (void)state;
     FIXTURE_CHECK_TEXTS(rows);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *at = strstr(rows[i].expected, ", at byte ");
+        struct json_place p;
+
+        if (rows[i].value == NULL)
+            continue;
+        assert_int_equal(payload_fault_find(slice_text(rows[i].value), FORMAT_EXTJSON, &p),
+                         at != NULL || rows[i].value[0] == '\x1f');
+        if (at != NULL) {
+            assert_int_equal(p.byte, strtoul(at + 10, NULL, 10));
+            assert_int_equal(p.column, p.byte + 1);
+            assert_string_equal(buf_text(&p.path), i == 0   ? "c"
+                                                   : i == 1 ? "x"
+                                                   : i == 2 ? "c.$scope.b"
+                                                            : "");
+        }
+        json_place_clear(&p);
+    }
 }
 
 /* The dedup key, types, shape and templates see the values, not the forms. */
