@@ -12,6 +12,7 @@ enum check_verdict { CHECK_OK, CHECK_WRONG, CHECK_UNKNOWN, CHECK_WARNING, CHECK_
 struct checks {
     const struct config *config;
     bool json;
+    int width; /* of the column of names */
     size_t n;
     enum exit_code code; /* of the first thing that is wrong, or that can't be reached */
 };

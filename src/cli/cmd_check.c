@@ -1,7 +1,7 @@
 /*
  * `idemsink check`: the configuration as it is understood, by the drivers too; with --connect each
- * requirement is a line with ok, wrong, warning or can't tell and what to do. All are asked; the
- * exit code is that of the first that is wrong.
+ * requirement is a line with ok, wrong, warning, can't tell or none and what to do. All are asked;
+ * the exit code is that of the first that is wrong.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ void check_line(struct checks *c, const char *what, enum check_verdict verdict, 
 {
     text = without(text, what);
     if (!c->json) {
-        printf("%-34s %-10s %s\n", what, verdicts[verdict], text);
+        printf("%-*s %-10s %s\n", c->width, what, verdicts[verdict], text);
         c->n++;
         return;
     }
@@ -130,9 +130,43 @@ static enum exit_code understood(const struct args *args, const struct config *c
     return EXIT_FINE;
 }
 
+static void widen(int *width, const char *before, const char *name, const char *more)
+{
+    enum { WIDEST = 72 };
+    size_t n = strlen(before) + strlen(name) + strlen(more) + (*more ? 1 : 0);
+
+    if (n > (size_t)*width)
+        *width = n < WIDEST ? (int)n : WIDEST;
+}
+
+/* Lines are printed as answers come, so the longest name has to be known before. */
+static int width_of_names(const struct config *c)
+{
+    int width = 34;
+
+    widen(&width, "dead letters ", c->dead_letter.topic, "");
+    widen(&width, "group ", c->kafka.group, "");
+    for (size_t r = 0; r < c->n_routes; r++) {
+        const struct config_route *route = &c->routes[r];
+
+        widen(&width, "dedup index of ", route->database, route->collection);
+        for (size_t t = 0; t < route->topics.n; t++)
+            widen(&width, "topic ", route->topics.items[t], "");
+        for (size_t i = 0; i < route->n_invalidate; i++) {
+            const struct config_invalidate *v = &route->invalidate[i];
+
+            widen(&width, "redis PUBLISH ", v->channel ? v->channel : "", "");
+            widen(&width, "redis XADD ", v->stream ? v->stream : "", "");
+            for (size_t k = 0; k < v->keys.n; k++)
+                widen(&width, "redis PEXPIRE ", v->keys.items[k], "");
+        }
+    }
+    return width;
+}
+
 static enum exit_code connected(const struct args *args, const struct config *c)
 {
-    struct checks checks = {.config = c, .json = args->json};
+    struct checks checks = {.config = c, .json = args->json, .width = width_of_names(c)};
 
     check_line(&checks, "configuration", CHECK_OK, args->config_file);
     check_kafka(&checks);

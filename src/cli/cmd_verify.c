@@ -198,7 +198,7 @@ static bool dead_letter(struct verify *v, struct record *r, struct err *e)
         v->dead_letters++;
         ok = audit_dead(v->audit, l.topic, l.partition, l.offset, e);
         if (v->args->dead_letters)
-            verify_dead_letter(v, topic, l.partition, l.offset, l.reason);
+            verify_dead_letter(v, &l, r);
     }
     mem_free(topic);
     return ok;

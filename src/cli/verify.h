@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "core/audit.h"
+#include "core/letter.h"
 #include "core/progress.h"
 #include "io/kafka.h"
 #include "io/mongo.h"
@@ -60,8 +61,8 @@ struct verify {
 /* One more fault; the first ones are listed. text: "topic:0:7", or a dedup key. */
 void verify_fault(struct verify *v, const char *what, const char *where, const char *text,
                   bool is_json);
-void verify_dead_letter(struct verify *v, const char *topic, int64_t partition, int64_t offset,
-                        struct slice reason);
+/* at: the dead letter itself. */
+void verify_dead_letter(struct verify *v, const struct letter *l, const struct record *at);
 
 /* Prints the books. True: they balance. */
 bool verify_report(struct verify *v);

@@ -29,21 +29,24 @@ void verify_fault(struct verify *v, const char *what, const char *where, const c
     buf_printf(out, is_json ? ",\"key\":%s}" : ",\"record\":\"%s\"}", text);
 }
 
-void verify_dead_letter(struct verify *v, const char *topic, int64_t partition, int64_t offset,
-                        struct slice reason)
+/* With the place that `dlq show` takes, which tells two of one record apart, too. */
+void verify_dead_letter(struct verify *v, const struct letter *l, const struct record *at)
 {
     struct buf *out = &v->letters;
+    int topic_len = (int)l->topic.len;
+    const char *topic = (const char *)l->topic.ptr;
 
     if (!v->args->json) {
-        printf("dead letter  %s:%" PRId64 ":%" PRId64 " %.*s\n", topic, partition, offset,
-               (int)reason.len, (const char *)reason.ptr);
+        printf("dead letter  %.*s:%d:%" PRId64 " %.*s (dlq show --offset %d:%" PRId64 ")\n",
+               topic_len, topic, (int)l->partition, l->offset, (int)l->reason.len,
+               (const char *)l->reason.ptr, (int)at->partition, at->offset);
         return;
     }
-    buf_printf(out,
-               "%s{\"topic\":\"%s\",\"partition\":%" PRId64 ",\"offset\":%" PRId64 ",\"reason\":\"",
-               out->len > 0 ? "," : "", topic, partition, offset);
-    buf_add_json(out, reason.ptr, reason.len);
-    buf_add_text(out, "\"}");
+    buf_printf(out, "%s{\"topic\":\"%.*s\",\"partition\":%d,\"offset\":%" PRId64 ",\"reason\":\"",
+               out->len > 0 ? "," : "", topic_len, topic, (int)l->partition, l->offset);
+    buf_add_json(out, l->reason.ptr, l->reason.len);
+    buf_printf(out, "\",\"letter_partition\":%d,\"letter_offset\":%" PRId64 "}", (int)at->partition,
+               at->offset);
 }
 
 static void missing_one(void *ctx, uint32_t slot, int64_t offset)

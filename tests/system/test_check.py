@@ -139,6 +139,13 @@ def test_json(stack, make):
     assert [row["what"] for row in shown["checks"] if row["verdict"] == "wrong"] == ["topic no-such-topic"]
 
 
+def test_long_names_keep_the_columns(stack, make):
+    setup = make(stack.topic(1), collection=stack.mongo["tests"]["c" * 40])
+    said = setup.command("check", "--connect").stdout.decode().splitlines()
+    found = [re.match(r"(.*?)  *(ok|wrong|can't tell|warning|none)  +", line) for line in said]
+    assert all(found) and len({len(line[: m.start(2)]) for line, m in zip(said, found)}) == 1, said
+
+
 def test_one_partition_is_one(stack, make):
     setup = well(stack, make, partitions=1)
     assert check(setup)[1][f"topic {setup.topics[0]}"] == ("ok", "1 partition")

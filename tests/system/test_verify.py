@@ -60,11 +60,16 @@ def test_balanced(written):
 
 def test_lists_dead_letters(written):
     lines = [line.split() for line in written.command("verify", "--dead-letters").stdout.decode().splitlines() if "letter " in line]
-    assert sorted(line[-1] for line in lines) == ["dedup_empty", "json_syntax", "not_an_object"]
+    assert sorted(line[3] for line in lines) == ["dedup_empty", "json_syntax", "not_an_object"]
     assert all(line[2].startswith(written.topics[0] + ":") for line in lines)
     listed = written.verify("--dead-letters")["dead_letter_list"]
     assert sorted(entry["reason"] for entry in listed) == ["dedup_empty", "json_syntax", "not_an_object"]
     assert {f"{e['topic']}:{e['partition']}:{e['offset']}" for e in listed} == {line[2] for line in lines}
+    own = [line[-1].rstrip(")") for line in lines]
+    assert len(set(own)) == 3 and sorted(own) == sorted(f"{e['letter_partition']}:{e['letter_offset']}" for e in listed)
+    for line, place in zip(lines, own):
+        shown = json.loads(written.command("dlq show", "--offset", place, "--json").stdout)
+        assert shown["reason"] == line[3]
 
 
 # (name, change by hand, what verify then counts); undone by the fixture.
