@@ -93,7 +93,7 @@ void buf_add_json(struct buf *b, const char *text, size_t len)
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
 
-        if (c >= 0x20 && c != '"' && c != '\\')
+        if (c >= 0x20 && c != 0x7f && c != '"' && c != '\\') /* DEL: TOML takes none */
             continue;
         buf_add(b, text + plain, i - plain);
         plain = i + 1;

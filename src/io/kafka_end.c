@@ -1,18 +1,50 @@
 /* --until-end: how far the topics reached at the start, and whether the whole group has got there.
  */
+#include <poll.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "io/kafka_private.h"
 
-enum { TOPICS_WAIT_MS = 15000, OFFSETS_WAIT_MS = 10000, ASK_EVERY_MS = 500, ASK_WAIT_MS = 1000 };
+enum {
+    TOPICS_WAIT_MS = 15000,
+    OFFSETS_WAIT_MS = 10000,
+    AGAIN_MS = 100,
+    ASK_EVERY_MS = 500,
+    ASK_WAIT_MS = 1000
+};
+
+/* A topic that was made just now is not known to every broker. */
+static bool passes(rd_kafka_resp_err_t err)
+{
+    return err == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION ||
+           err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
+           err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
+           err == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION;
+}
+
+static rd_kafka_resp_err_t ask_end(struct kafka_source *s, const struct kafka_slot *slot,
+                                   int64_t *low, int64_t *high)
+{
+    int64_t until_ms = clock_mono_ms() + OFFSETS_WAIT_MS;
+    rd_kafka_resp_err_t err;
+
+    for (;;) {
+        int64_t left_ms = until_ms - clock_mono_ms();
+
+        err = rd_kafka_query_watermark_offsets(s->rk, slot->topic, slot->partition, low, high,
+                                               left_ms > AGAIN_MS ? (int)left_ms : AGAIN_MS);
+        if (!passes(err) || left_ms <= AGAIN_MS)
+            return err;
+        (void)poll(NULL, 0, AGAIN_MS);
+    }
+}
 
 static bool end_of(struct kafka_source *s, struct kafka_slot *slot, struct err *e)
 {
     int64_t low = 0, high = 0;
-    rd_kafka_resp_err_t err = rd_kafka_query_watermark_offsets(s->rk, slot->topic, slot->partition,
-                                                               &low, &high, OFFSETS_WAIT_MS);
+    rd_kafka_resp_err_t err = ask_end(s, slot, &low, &high);
 
     if (err != RD_KAFKA_RESP_ERR_NO_ERROR)
         return err_set(e, kafka_error_kind(err), err, "kafka: can't ask for the end of %s[%d]: %s",
