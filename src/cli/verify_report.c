@@ -70,14 +70,16 @@ struct row {
  */
 static uint64_t peak_bytes(void)
 {
+    static const char field[] = "VmHWM:";
     FILE *status = fopen("/proc/self/status", "r");
     uint64_t kib = 0;
     char line[256];
 
     if (status == NULL)
         return 0;
-    while (fgets(line, sizeof line, status) != NULL && sscanf(line, "VmHWM: %" SCNu64, &kib) != 1)
-        ;
+    while (kib == 0 && fgets(line, sizeof line, status) != NULL)
+        if (strncmp(line, field, sizeof field - 1) == 0)
+            kib = strtoull(line + sizeof field - 1, NULL, 10);
     (void)fclose(status);
     return kib * 1024;
 }
