@@ -26,8 +26,9 @@ struct source_events {
     void (*revoked)(void *ctx, const uint32_t *slots, size_t n, bool lost);
     /* The end of the partition was reached at this offset. */
     void (*end)(void *ctx, uint32_t slot, int64_t end_offset);
-    /* May a record of this slot be handed out now? (budget; no while shutting down) */
-    bool (*wants)(void *ctx, uint32_t slot);
+    /* May a record of this slot be handed out now? (budget; no while shutting down) again: the
+     * source went on with others instead, after a no. */
+    bool (*wants)(void *ctx, uint32_t slot, bool again);
     /* A commit that was sent without wait was answered; inside poll(), or inside a commit() that
      * waited for it. ok false: unknown whether it counted. points: without the slots that were
      * revoked meanwhile, so n may be 0. */

@@ -61,8 +61,10 @@ void pipeline_free(struct pipeline *p); /* must be empty, threads joined */
  * by this one record. */
 bool pipeline_offer(struct pipeline *p, struct record *r) MUST_CHECK;
 
-/* Intake. May this slot be read now? */
-bool pipeline_wants(struct pipeline *p, uint32_t slot);
+/* Intake. May this slot be read now? again: it was set aside because others had to go on without
+ * it; then only when it holds less than half of its share, or a stuck one would take what room the
+ * others leave, again and again. */
+bool pipeline_wants(struct pipeline *p, uint32_t slot, bool again);
 
 /* Intake. See tracker_end(). */
 void pipeline_end(struct pipeline *p, uint32_t slot, int64_t end_offset);

@@ -270,7 +270,8 @@ bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
         at->flags |= FLAG_DEAD;
         (void)mark(a, k, MARK_CONTENT, content);
     } else if (at->flags & FLAG_LIVE) {
-        if (at->lane != lane && (at->content != content || (at->flags & FLAG_OTHERS)))
+        if ((at->lane != lane || at->slot != (uint16_t)r->slot) &&
+            (at->content != content || (at->flags & FLAG_OTHERS)))
             other_lane(a, at, content, lane);
     } else {
         at->content = content;

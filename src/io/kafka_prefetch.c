@@ -88,7 +88,7 @@ void kafka_hold(struct kafka_source *s, struct kafka_slot *slot, struct record *
 
 static bool wanted(struct kafka_source *s, const struct kafka_slot *slot)
 {
-    return s->events.wants(s->events.ctx, slot->number);
+    return s->events.wants(s->events.ctx, slot->number, slot->paused);
 }
 
 static struct record *give(struct kafka_slot *slot)

@@ -283,7 +283,7 @@ static struct record *next_record(struct kafka_source *s, int64_t now_ms)
             r = record_of(s, slot, m);
         rd_kafka_message_destroy(m);
         kafka_prefetch_taken(s, bytes);
-        if (r != NULL && !s->events.wants(s->events.ctx, slot->number)) {
+        if (r != NULL && !s->events.wants(s->events.ctx, slot->number, false)) {
             kafka_hold(s, slot, r, now_ms);
             r = NULL;
         }

@@ -227,11 +227,11 @@ static void on_end(void *ctx, uint32_t slot, int64_t end_offset)
     pipeline_end(in->o.pipeline, slot, end_offset);
 }
 
-static bool on_wants(void *ctx, uint32_t slot)
+static bool on_wants(void *ctx, uint32_t slot, bool again)
 {
     struct intake *in = ctx;
 
-    return in->deadline_ms == 0 && pipeline_wants(in->o.pipeline, slot);
+    return in->deadline_ms == 0 && pipeline_wants(in->o.pipeline, slot, again);
 }
 
 struct source_events intake_events(struct intake *in)

@@ -11,6 +11,7 @@ struct slot {
     bool assigned; /* as the tracker sees it */
     bool draining; /* from pipeline_drain() until revoke or assign */
     bool refused;  /* pipeline_wants() said no for want of room, and nobody was woken since */
+    bool again;    /* as it was asked then */
     size_t open, open_bytes;
     size_t letters; /* open, and waiting for the dead-letter topic */
     size_t live;    /* open and of the epoch in force: what a drain waits for */
@@ -167,18 +168,38 @@ static bool fits(size_t limit, size_t used, size_t own, size_t shares, size_t qu
     return (own == 0 && used / 3 * 2 < limit) || ((used < half || own < share) && used < limit);
 }
 
+static size_t window_limit(const struct pipeline *p)
+{
+    return p->limits.max_records > SIZE_MAX / PIPELINE_WINDOW_FACTOR
+               ? SIZE_MAX
+               : p->limits.max_records * PIPELINE_WINDOW_FACTOR;
+}
+
 static bool has_room_locked(const struct pipeline *p, uint32_t slot, size_t quarters)
 {
     const struct slot *s = &p->slots[slot];
     size_t n = p->assigned > 0 ? p->assigned : 1;
-    size_t window = p->limits.max_records > SIZE_MAX / PIPELINE_WINDOW_FACTOR
-                        ? SIZE_MAX
-                        : p->limits.max_records * PIPELINE_WINDOW_FACTOR;
 
     return fits(p->limits.max_records, p->open, s->open, n, quarters) &&
            fits(p->limits.max_bytes, p->open_bytes, s->open_bytes, n, quarters) &&
-           fits(window, tracker_window_total(p->tracker), tracker_window(p->tracker, slot), n,
-                quarters);
+           fits(window_limit(p), tracker_window_total(p->tracker), tracker_window(p->tracker, slot),
+                n, quarters);
+}
+
+/* Does a slot hold less than half of its share? */
+static bool is_little(size_t limit, size_t own, size_t shares)
+{
+    return own == 0 || own < limit / 4 / shares;
+}
+
+static bool holds_little_locked(const struct pipeline *p, uint32_t slot)
+{
+    const struct slot *s = &p->slots[slot];
+    size_t n = p->assigned > 0 ? p->assigned : 1;
+
+    return is_little(p->limits.max_records, s->open, n) &&
+           is_little(p->limits.max_bytes, s->open_bytes, n) &&
+           is_little(window_limit(p), tracker_window(p->tracker, slot), n);
 }
 
 /* Nothing more is read for a route that nobody can write, but for what tries whether it still is
@@ -190,7 +211,7 @@ static bool is_held_locked(const struct pipeline *p, uint32_t slot)
     return s->live > 0 && p->limits.held != NULL && atomic_load(&p->limits.held[s->route]);
 }
 
-bool pipeline_wants(struct pipeline *p, uint32_t slot)
+bool pipeline_wants(struct pipeline *p, uint32_t slot, bool again)
 {
     bool yes = false;
 
@@ -198,10 +219,12 @@ bool pipeline_wants(struct pipeline *p, uint32_t slot)
     if (slot < p->n_slots && p->slots[slot].assigned && !p->slots[slot].draining) {
         struct slot *s = &p->slots[slot];
 
-        yes = has_room_locked(p, slot, 4) && !is_held_locked(p, slot);
+        yes = has_room_locked(p, slot, 4) && (!again || holds_little_locked(p, slot)) &&
+              !is_held_locked(p, slot);
         p->refused += (size_t)(!yes && !s->refused);
         p->refused -= (size_t)(yes && s->refused);
         s->refused = !yes;
+        s->again = again;
     }
     unlock(p);
     return yes;
@@ -214,7 +237,8 @@ static bool wake_wanted_locked(struct pipeline *p)
     bool wake = false;
 
     for (uint32_t i = 0; p->refused > 0 && i < p->n_slots && !wake; i++)
-        wake = p->slots[i].refused && has_room_locked(p, i, 3) && !is_held_locked(p, i);
+        wake = p->slots[i].refused && has_room_locked(p, i, 3) &&
+               (!p->slots[i].again || holds_little_locked(p, i)) && !is_held_locked(p, i);
     for (uint32_t i = 0; wake && i < p->n_slots; i++)
         p->slots[i].refused = false;
     if (wake)

@@ -250,7 +250,7 @@ static struct record *read_one(struct fake_source *s, uint32_t p)
     const struct fake_partition *log = &s->o.log->partitions[p];
 
     if ((part->owner != OURS && part->owner != STOLEN) ||
-        !s->o.events.wants(s->o.events.ctx, fake_slot(p)))
+        !s->o.events.wants(s->o.events.ctx, fake_slot(p), dice_permille(&s->o.dice, 50)))
         return NULL;
     if (part->at < log->n) {
         s->stats.delivered++;

@@ -222,10 +222,11 @@ static inline void help_on_end(void *ctx, uint32_t slot, int64_t offset)
     m->slots[slot].end = offset;
 }
 
-static inline bool help_on_wants(void *ctx, uint32_t slot)
+static inline bool help_on_wants(void *ctx, uint32_t slot, bool again)
 {
     struct help_member *m = ctx;
 
+    (void)again;
     return atomic_load(&m->wants) && (m->choose == NULL || m->choose(m, slot));
 }
 

@@ -97,7 +97,7 @@ static void bench_run(struct bench *b)
 
     struct stamp start = now();
     for (size_t i = 0; i < b->records; i++) {
-        while (!pipeline_wants(b->pipeline, (uint32_t)(i % PARTITIONS)))
+        while (!pipeline_wants(b->pipeline, (uint32_t)(i % PARTITIONS), false))
             sched_yield();
         MUST(pipeline_offer(b->pipeline, make(b, i)));
     }

@@ -268,8 +268,8 @@ static void a_drain_drops_and_waits_for_the_unsettled(void **state)
     assert_int_equal(slot_stats(p, 0).dropped, 3);
     offer(p, 0, "d", 9); /* nor this one; it keeps the watermark down all the same */
     assert_int_equal(slot_stats(p, 0).dropped, 4);
-    assert_false(pipeline_wants(p, 0));
-    assert_true(pipeline_wants(p, 1));
+    assert_false(pipeline_wants(p, 0, false));
+    assert_true(pipeline_wants(p, 1, false));
     c = take_one(p, 0); /* of slot 1, which goes on; there is nothing else to take */
     assert_int_equal(c->slot, 1);
     finish_and_settle(p, &c, 1);
@@ -281,7 +281,7 @@ static void a_drain_drops_and_waits_for_the_unsettled(void **state)
     assert_int_equal(pipeline_watermark(p, 0), 1); /* what was dropped is not settled */
     assert_int_equal(pipeline_revoke(p, 0), 1);
     pipeline_assign(p, 0, 1); /* reading and dispatch go on */
-    assert_true(pipeline_wants(p, 0));
+    assert_true(pipeline_wants(p, 0, false));
     offer(p, 0, "b", 1);
     b = take_one(p, 1);
     finish_and_settle(p, &b, 1);
@@ -362,7 +362,7 @@ static size_t fill(struct pipeline *p, uint32_t slot, int64_t from)
 {
     size_t n = 0;
 
-    for (; pipeline_wants(p, slot); n++) {
+    for (; pipeline_wants(p, slot, false); n++) {
         assert_true(n < 10000);
         offer_lone(p, slot, from + (int64_t)n);
     }
@@ -382,7 +382,7 @@ static void the_budget_is_half_common_half_shared(void **state)
     struct pipeline *p = pipeline_with(100, 1);
 
     (void)state;
-    assert_false(pipeline_wants(p, 3));
+    assert_false(pipeline_wants(p, 3, false));
     pipeline_assign(p, 0, 0);
     assert_int_equal(fill(p, 0, 0), 50); /* alone: half is common, half its share; not both twice */
     pipeline_revoke(p, 0);
@@ -455,7 +455,7 @@ static void what_settles_behind_a_stuck_record_is_bounded(void **state)
     pipeline_assign(p, 0, 0);
     offer_lone(p, 0, 0);
     stuck = take_one(p, 0);
-    for (; pipeline_wants(p, 0); offset++) {
+    for (; pipeline_wants(p, 0, false); offset++) {
         offer_lone(p, 0, offset);
         r = take_one(p, offset);
         finish_and_settle(p, &r, 1);
@@ -464,7 +464,7 @@ static void what_settles_behind_a_stuck_record_is_bounded(void **state)
     assert_int_equal(whole(p).open, 1);
     assert_int_equal(offset, 100 * PIPELINE_WINDOW_FACTOR / 2);
     finish_and_settle(p, &stuck, 1);
-    assert_true(pipeline_wants(p, 0));
+    assert_true(pipeline_wants(p, 0, false));
     assert_int_equal(pipeline_watermark(p, 0), offset);
     pipeline_free(p);
 }
@@ -501,10 +501,43 @@ static void the_intake_is_woken_once_and_in_good_time(void **state)
     assert_int_equal(wakes, 1);
     finish_and_settle(p, out + 14, 6);
     assert_int_equal(wakes, 1); /* was told */
-    assert_true(pipeline_wants(p, 0));
+    assert_true(pipeline_wants(p, 0, false));
     assert_int_equal(fill(p, 0, 100), 20);
     finish_and_settle(p, out + 20, 30);
     assert_int_equal(wakes, 2);
+    empty(p);
+    pipeline_free(p);
+}
+
+/* One that was set aside doesn't come back for each place that the others leave. */
+static void set_aside_comes_back_with_little(void **state)
+{
+    atomic_int wakes = 0;
+    struct pipeline_limits limits = {.max_records = 80,
+                                     .max_bytes = PLENTY,
+                                     .routes = 1,
+                                     .run_max = 1,
+                                     .wake = count_wake,
+                                     .wake_ctx = &wakes};
+    struct pipeline *p = pipeline_new(&limits);
+    struct record *out[CAP];
+
+    (void)state;
+    pipeline_assign(p, 0, 0);
+    pipeline_assign(p, 1, 0);
+    assert_int_equal(fill(p, 0, 0), 40);
+    assert_int_equal(take(p, out), 40);
+    assert_false(pipeline_wants(p, 0, true));
+    finish_and_settle(p, out, 20); /* half of the free half is there: enough for others */
+    assert_true(pipeline_wants(p, 0, false));
+    assert_false(pipeline_wants(p, 0, true));
+    assert_int_equal(wakes, 0);
+    finish_and_settle(p, out + 20, 10);
+    assert_int_equal(wakes, 0);
+    finish_and_settle(p, out + 30, 1); /* 9 of a share of 20 */
+    assert_int_equal(wakes, 1);
+    assert_true(pipeline_wants(p, 0, true));
+    finish_and_settle(p, out + 31, 9);
     empty(p);
     pipeline_free(p);
 }
@@ -714,26 +747,26 @@ static void a_held_route_is_not_wanted(void **state)
     other = record_at(1, "k", 0);
     other->route = 1;
     assert_true(pipeline_offer(p, other));
-    assert_true(pipeline_wants(p, 0));
+    assert_true(pipeline_wants(p, 0, false));
     offer(p, 0, "k", 0);
-    assert_false(pipeline_wants(p, 0));
-    assert_true(pipeline_wants(p, 1)); /* of another route */
-    assert_true(pipeline_wants(p, 2)); /* has nothing here */
+    assert_false(pipeline_wants(p, 0, false));
+    assert_true(pipeline_wants(p, 1, false)); /* of another route */
+    assert_true(pipeline_wants(p, 2, false)); /* has nothing here */
     pipeline_nudge(p);
     assert_int_equal(atomic_load(&wakes), 0);
     atomic_store(&held[0], false);
     pipeline_nudge(p);
     assert_int_equal(atomic_load(&wakes), 1);
-    assert_true(pipeline_wants(p, 0));
+    assert_true(pipeline_wants(p, 0, false));
 
     atomic_store(&held[0], true); /* what is here may go in another way than by a write */
-    assert_false(pipeline_wants(p, 0));
+    assert_false(pipeline_wants(p, 0, false));
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pipeline_take(p, &r, 1, PLENTY, 0), 1);
         finish_and_settle(p, &r, 1);
     }
     assert_int_equal(atomic_load(&wakes), 2);
-    assert_true(pipeline_wants(p, 0));
+    assert_true(pipeline_wants(p, 0, false));
     pipeline_free(p);
 }
 
@@ -755,6 +788,7 @@ int main(void)
         cmocka_unit_test(bytes_are_budgeted_too),
         cmocka_unit_test(what_settles_behind_a_stuck_record_is_bounded),
         cmocka_unit_test(the_intake_is_woken_once_and_in_good_time),
+        cmocka_unit_test(set_aside_comes_back_with_little),
         cmocka_unit_test(a_take_lingers_for_more_and_not_longer),
         cmocka_unit_test(every_worker_that_is_needed_is_woken),
         cmocka_unit_test(finish_and_defer_wake_the_others),

@@ -123,11 +123,11 @@ static void on_end(void *ctx, uint32_t slot, int64_t end_offset)
     pipeline_end(k->pipeline, slot, end_offset);
 }
 
-static bool on_wants(void *ctx, uint32_t slot)
+static bool on_wants(void *ctx, uint32_t slot, bool again)
 {
     struct soak *k = ctx;
 
-    return pipeline_wants(k->pipeline, slot);
+    return pipeline_wants(k->pipeline, slot, again);
 }
 
 static void on_committed(void *ctx, const struct commit_point *points, size_t n, bool ok)

@@ -2,7 +2,7 @@
  * The real worker with the real pipeline, mapping and plan, against a server that refuses: single
  * records with codes that nobody knows, everything for a while, or for want of a right.
  *
- * Records have the value {"id": N, "odd": "whole" | "each"}; route r0 and r1 write shop.orders, r2
+ * Records have the value {"id": N, "odd": "whole" | "each" | "known"}; route r0 and r1 write shop.orders, r2
  * shop.other.
  */
 #include <setjmp.h>
@@ -30,6 +30,7 @@ enum weather {
     FAIR,
     REFUSES_ALL,  /* each command as a whole, with a code that nobody knows */
     REFUSES_EACH, /* each operation, with such a code */
+    FLAPS,        /* nine of ten commands, as a whole, with such a code */
     NO_RIGHTS,
     NO_DISK
 };
@@ -38,6 +39,7 @@ struct server {
     _Atomic int weather[ROUTES];
     _Atomic int commands, explained;
     pthread_mutex_t lock;
+    struct dice dice;   /* lock */
     bool stored[IDS];   /* lock */
     int64_t order[IDS]; /* lock; when it was stored: 1, 2, ... */
     int64_t clock;
@@ -94,7 +96,7 @@ static int64_t id_of(const struct write_op *op)
     return bson_iter_as_int64(&it);
 }
 
-/* 'w' refuses its command, 'e' itself, 0: none. */
+/* 'w' refuses its command, 'k' too, with a code that is permanent for one; 'e' itself, 0: none. */
 static char odd_of(const struct write_op *op)
 {
     bson_iter_t it;
@@ -126,17 +128,17 @@ static void append_upserted(bson_t *upserted, uint32_t n, size_t index)
     bson_append_document_end(upserted, &e);
 }
 
-static int code_of_all(enum weather weather, const struct plan_command *c)
+static int code_of_all(struct server *s, enum weather weather, const struct plan_command *c)
 {
-    if (weather == REFUSES_ALL)
+    if (weather == REFUSES_ALL || (weather == FLAPS && dice_permille(&s->dice, 900)))
         return ODD_CODE;
     if (weather == NO_RIGHTS)
         return 13;
     if (weather == NO_DISK)
         return 14031;
     for (size_t i = 0; i < c->n; i++)
-        if (odd_of(c->ops[i]) == 'w')
-            return ODD_CODE;
+        if (odd_of(c->ops[i]) == 'w' || odd_of(c->ops[i]) == 'k')
+            return odd_of(c->ops[i]) == 'w' ? ODD_CODE : 9;
     return 0;
 }
 
@@ -144,11 +146,11 @@ static void answer(struct session *s, enum weather weather, const struct plan_co
 {
     struct outcome_call call = {.ordered = c->ordered, .is_insert = c->kind == PLAN_INSERT};
     bson_t b = BSON_INITIALIZER, upserted = BSON_INITIALIZER, errors = BSON_INITIALIZER;
-    int code = code_of_all(weather, c);
     uint32_t n_upserted = 0, n_errors = 0;
     int32_t done = 0;
 
     (void)pthread_mutex_lock(&s->server->lock);
+    int code = code_of_all(s->server, weather, c);
     for (size_t i = 0; i < c->n && code == 0; i++) {
         int64_t id = id_of(c->ops[i]);
 
@@ -425,6 +427,25 @@ static void test_odd_records_are_given_up(void **state)
     world_close(&w);
 }
 
+/* A code of the table that is not believed of a whole command: its words say so. */
+static void test_a_code_that_is_known(void **state)
+{
+    static struct world w;
+
+    (void)state;
+    world_open(&w, 1);
+    offer(&w, 0, 0, "known");
+    for (int64_t id = 1000; dead_count(&w) == 0; id++) {
+        CHECK(id < IDS, "it is not given up");
+        offer(&w, 0, id, NULL);
+        pause_ms(2);
+    }
+    wait_open(&w, 0);
+    assert_non_null(strstr(w.server.text[0], "code 9 (FailedToParse), which is not known to be "
+                                             "permanent, 5 times alone, while others"));
+    world_close(&w);
+}
+
 /* What is stored by another route into the same collection counts, into another one it does not. */
 static void test_others_of_the_collection(void **state)
 {
@@ -508,6 +529,40 @@ static void test_an_outage_with_unknown_codes(void **state)
     }
 }
 
+static bool is_first(int64_t id)
+{
+    return id == 0;
+}
+
+/* G7: nine of ten commands fail, one by one. What fails is stored in the end, and that clears all;
+ * a bad one is given up when it is over. */
+static void test_a_server_that_flaps(void **state)
+{
+    static struct world w;
+
+    (void)state;
+    for (int bad = 0; bad <= 1; bad++) {
+        world_open(&w, 2);
+        w.server.dice = dice_seed("test_worker flaps");
+        w.config->retry.max_unknown = 20;
+        w.config->worker.batch = 1;
+        atomic_store(&w.server.weather[0], FLAPS);
+        for (int64_t id = 0; id < 500; id++)
+            offer(&w, 0, id, bad && id == 0 ? "each" : NULL);
+        wait_open(&w, bad ? 500 / LANES : 0); /* all but its lane */
+        assert_int_equal(dead_count(&w), 0);
+        atomic_store(&w.server.weather[0], FAIR);
+        for (int64_t id = 1000; bad && dead_count(&w) == 0; id++) {
+            CHECK(id < IDS, "it is not given up");
+            offer(&w, 0, id, NULL);
+            pause_ms(2);
+        }
+        wait_open(&w, 0);
+        check_end(&w, 500, bad ? is_first : none_is_odd);
+        world_close(&w);
+    }
+}
+
 /* It comes and goes, with odd ones in between: only these are given up. */
 static void test_outages_and_odd_ones(void **state)
 {
@@ -551,14 +606,14 @@ static void test_a_route_that_nobody_can_write(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         world_open(&w, 2);
-        assert_true(pipeline_wants(w.pipeline, 0));
+        assert_true(pipeline_wants(w.pipeline, 0, false));
         atomic_store(&w.server.weather[0], (int)t[i].weather);
         for (int64_t id = 0; id < 100; id++)
             offer(&w, 0, id, NULL);
         wait_commands(&w, 30);
-        assert_false(pipeline_wants(w.pipeline, 0)); /* nothing more is read */
-        assert_true(pipeline_wants(w.pipeline, 1));  /* but for one to try with */
-        assert_true(pipeline_wants(w.pipeline, 2));
+        assert_false(pipeline_wants(w.pipeline, 0, false)); /* nothing more is read */
+        assert_true(pipeline_wants(w.pipeline, 1, false));  /* but for one to try with */
+        assert_true(pipeline_wants(w.pipeline, 2, false));
         buf_reset(&why);
         assert_true(route_state_describe(w.shared.routes, &why));
         assert_non_null(strstr(buf_text(&why), t[i].says));
@@ -573,11 +628,11 @@ static void test_a_route_that_nobody_can_write(void **state)
             offer(&w, 2, id, NULL);
         wait_open(&w, 100);
         assert_int_equal(dead_count(&w), 0);
-        assert_false(pipeline_wants(w.pipeline, 0));
+        assert_false(pipeline_wants(w.pipeline, 0, false));
         int wakes = atomic_load(&w.wakes);
         atomic_store(&w.server.weather[0], FAIR);
         wait_open(&w, 0);
-        assert_true(pipeline_wants(w.pipeline, 0));
+        assert_true(pipeline_wants(w.pipeline, 0, false));
         assert_true(atomic_load(&w.wakes) > wakes); /* the intake was told */
         assert_false(route_state_describe(w.shared.routes, &why));
         check_end(&w, 100, none_is_odd);
@@ -591,9 +646,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_odd_records_are_given_up),
+        cmocka_unit_test(test_a_code_that_is_known),
         cmocka_unit_test(test_others_of_the_collection),
         cmocka_unit_test(test_duplicates_are_no_sign),
         cmocka_unit_test(test_an_outage_with_unknown_codes),
+        cmocka_unit_test(test_a_server_that_flaps),
         cmocka_unit_test(test_outages_and_odd_ones),
         cmocka_unit_test(test_a_route_that_nobody_can_write),
     };

@@ -682,6 +682,31 @@ static void test_slot_and_space_are_in_the_hash(void **state)
     fixture_route_free(route);
 }
 
+/* Verify knows a lane by its hash alone: no two of these share one, however short the keys are. */
+static void test_short_keys_of_many_slots_differ(void **state)
+{
+    enum { KEYS = 10, SLOTS = 16 };
+    struct config_route *route = fixture_route("dedup id\norder @key");
+    struct mapping *m = fixture_mapping(route);
+    uint64_t hashes[KEYS * SLOTS];
+    char key[] = "k20";
+
+    (void)state;
+    for (uint32_t i = 0; i < KEYS * SLOTS; i++) {
+        key[2] = (char)('0' + i % KEYS);
+        struct record *r = fixture_record(key, "{}", 2);
+
+        r->slot = i / KEYS;
+        mapping_order(m, r);
+        hashes[i] = r->order_hash;
+        for (uint32_t j = 0; j < i; j++)
+            assert_true(hashes[i] != hashes[j]);
+        record_free(r);
+    }
+    mapping_free(m);
+    fixture_route_free(route);
+}
+
 /* What the intake parsed is counted, used by the build, and gone afterwards. */
 static void test_the_parsed_payload_travels_and_ends(void **state)
 {
@@ -791,6 +816,7 @@ int main(void)
         cmocka_unit_test(test_equal_values_share_a_lane),
         cmocka_unit_test(test_equal_decimals_share_a_lane),
         cmocka_unit_test(test_slot_and_space_are_in_the_hash),
+        cmocka_unit_test(test_short_keys_of_many_slots_differ),
         cmocka_unit_test(test_the_parsed_payload_travels_and_ends),
         cmocka_unit_test(test_configuration_errors),
     };
