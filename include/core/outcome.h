@@ -26,7 +26,7 @@ enum fate {
     FATE_NEVER,     /* a permanent answer to this one operation: see reason */
     FATE_NOT_RUN,   /* an ordered command stopped before it: send it in the next command */
     FATE_SPLIT /* the command as a whole was refused because of some member: halve it. Alone: NEVER
-                * when it has a reason, UNKNOWN when it has none */
+                * when it has a reason that can be true of it, else UNKNOWN */
 };
 
 /* Why an unknown or later one must be sent again: the label `class` of the retry counter. */
@@ -106,7 +106,7 @@ struct outcome_code {
     enum fate whole; /* as the answer to the whole command */
     enum retry_class retry;
     enum reason reason;
-    bool member; /* whole is SPLIT: once alone it is NEVER with this reason, not UNKNOWN */
+    bool member; /* whole is SPLIT: once alone it is NEVER with this reason, if that can be */
     const char *source;
     const char *todo; /* what an operator must do so that it passes; NULL: it may pass by itself */
 };

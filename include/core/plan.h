@@ -21,7 +21,8 @@
  * - Behind a stop of an ordered command it goes on with what was not run. What is of the lane of an
  * operation that failed for now is not sent: it gets LATER.
  * - FATE_SPLIT halves the command until the member that can't be sent is alone; that one is NEVER
- * (too_large, too_deep, rejected), or UNKNOWN when the code is not known to be permanent.
+ * when the driver refused it, or the server as too_large or too_deep and it is anywhere near that
+ * (15 MiB, 80 levels); else UNKNOWN, in doubt.
  * - An operation that is marked `alone` is sent in a command of its own once nothing else can be
  * sent, so that a suspected one holds up its own lane only.
  * - FATE_LOOK asks for a read by the dedup key. Found: DUPLICATE. Not found: sent once more,

@@ -8,6 +8,10 @@
  * nothing else is written, it waits, however long that takes. After `max` such repetitions with one
  * and the same code it is given up.
  *
+ * A record that was refused in such a way and was stored after all proves that the trouble passes:
+ * then everybody's repetitions start again at 0. A bad one is never stored, so it clears nobody,
+ * nor do several; where a server flaps, somebody is cleared all the time and nobody is given up.
+ *
  * Only stored documents count as a sign that the server takes writes: a server that refuses all
  * writes may still find duplicates.
  */
@@ -23,7 +27,16 @@
 struct suspicion {
     int code; /* the last one that nobody knew; 0: none */
     uint32_t repeats;
-    uint64_t stored; /* how many documents had been stored at the attempt before */
+    uint64_t stored; /* the signs at the attempt before */
+    uint64_t cleared;
+};
+
+/* What else is known of the collection, by whichever route. Both counts only grow. */
+struct suspicion_signs {
+    uint64_t stored;  /* documents that this process has stored so far */
+    uint64_t cleared; /* records under suspicion (of whatever code) that were stored, or found to be
+                         duplicates, after all */
+    bool among_stored; /* the batch that the operation was part of stored something */
 };
 
 enum suspicion_verdict {
@@ -32,12 +45,8 @@ enum suspicion_verdict {
     SUSPICION_GUILTY
 };
 
-/*
- * An operation is UNKNOWN with o->doubt set. stored: documents stored in the collection so far by
- * this process, by whichever route; it only grows. among_stored: the batch that this was part of
- * stored something. max: 0 for never GUILTY.
- */
+/* An operation is UNKNOWN with o->doubt set. max: 0 for never GUILTY. */
 enum suspicion_verdict suspicion_judge(struct suspicion *s, const struct outcome *o,
-                                       uint64_t stored, bool among_stored, uint32_t max);
+                                       const struct suspicion_signs *signs, uint32_t max);
 
 #endif

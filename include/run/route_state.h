@@ -1,6 +1,7 @@
 /*
  * route_state.h - what the workers know together about each route: how many documents were stored
- * in its collection, whether it is written, and if not since when, why, and what to do.
+ * in its collection, how many records were cleared, whether it is written, and if not since when,
+ * why, and what to do.
  *
  * Any thread. One lock, a leaf; what it answers about held routes is read without it.
  */
@@ -24,6 +25,9 @@ void route_state_free(struct route_state *s); /* NULL is fine */
 /* n more documents were stored by this route. How many were stored in its collection, by whichever
  * route. */
 uint64_t route_state_stored(struct route_state *s, uint32_t route, uint64_t n);
+
+/* The same for records under suspicion that got through after all (core/suspicion.h). */
+uint64_t route_state_cleared(struct route_state *s, uint32_t route, uint64_t n);
 
 /* A batch of the route was not acknowledged, for a reason that is no record's own. True: this is
  * news, or was not said for a minute: find out more, say it, and call route_state_explain(). */

@@ -31,7 +31,8 @@
     {                                                                                              \
         code, name, FATE_NEVER, FATE_SPLIT, RETRY_OTHER, reason, false, source, NULL               \
     }
-/* The same, but also as the answer to a whole command it is certainly one member's fault. */
+/* The same, and as the answer to a whole command it is one member's fault if one is so large or so
+ * deep. */
 #define MEMBER(code, name, reason, source)                                                         \
     {                                                                                              \
         code, name, FATE_NEVER, FATE_SPLIT, RETRY_OTHER, reason, true, source, NULL                \
@@ -59,7 +60,7 @@ const struct outcome_code outcome_codes[] = {
     NEVER(9, "FailedToParse", REASON_REJECTED, "yml"),
     NEVER(14, "TypeMismatch", REASON_REJECTED, "yml"),
     MEMBER(15, "Overflow", REASON_TOO_DEEP, "seen: nesting, one operation or the whole command"),
-    MEMBER(22, "InvalidBSON", REASON_REJECTED, "yml"),
+    NEVER(22, "InvalidBSON", REASON_REJECTED, "yml"),
     NEVER(28, "PathNotViable", REASON_UNSAFE_NAME, "seen"),
     NEVER(40, "ConflictingUpdateOperators", REASON_UNSAFE_NAME, "seen: a beside a.b"),
     NEVER(52, "DollarPrefixedFieldName", REASON_UNSAFE_NAME, "seen"),
@@ -74,8 +75,8 @@ const struct outcome_code outcome_codes[] = {
     NEVER(121, "DocumentValidationFailure", REASON_VALIDATION, "seen"),
     NEVER(171, "CannotIndexParallelArrays", REASON_REJECTED, "seen"),
     NEVER(201, "CannotBuildIndexKeys", REASON_REJECTED, "seen: text index over an array"),
-    MEMBER(357, "InvalidBSONType", REASON_REJECTED, "yml"),
-    MEMBER(378, "NonConformantBSON", REASON_REJECTED, "yml"),
+    NEVER(357, "InvalidBSONType", REASON_REJECTED, "yml"),
+    NEVER(378, "NonConformantBSON", REASON_REJECTED, "yml"),
     MEMBER(10334, "BSONObjectTooLarge", REASON_TOO_LARGE, "yml"),
     NEVER(13026, "no legacy coordinate pair", REASON_REJECTED, "seen: 2d index"),
     NEVER(13027, "point not in interval", REASON_REJECTED, "seen: 2d index"),

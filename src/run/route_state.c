@@ -25,6 +25,7 @@ struct route_state {
     atomic_bool *held;        /* written under lock */
     uint32_t *first;          /* by route: the first route with its collection; constant */
     _Atomic uint64_t *stored; /* by first */
+    _Atomic uint64_t *cleared;
 };
 
 static void collect(struct buf *out, void *ctx)
@@ -76,6 +77,7 @@ struct route_state *route_state_new(const struct config *c, struct metrics *regi
     s->held = mem_array(n, sizeof *s->held);
     s->first = mem_array(n, sizeof *s->first);
     s->stored = mem_array(n, sizeof *s->stored);
+    s->cleared = mem_array(n, sizeof *s->cleared);
     for (size_t i = 0; i < c->n_routes; i++)
         s->first[i] = first_of(c, i);
     metrics_collector(registry, collect, s);
@@ -93,12 +95,18 @@ void route_state_free(struct route_state *s)
     mem_free(s->held);
     mem_free(s->first);
     mem_free(s->stored);
+    mem_free(s->cleared);
     mem_free(s);
 }
 
 uint64_t route_state_stored(struct route_state *s, uint32_t route, uint64_t n)
 {
     return atomic_fetch_add(&s->stored[s->first[route]], n) + n;
+}
+
+uint64_t route_state_cleared(struct route_state *s, uint32_t route, uint64_t n)
+{
+    return atomic_fetch_add(&s->cleared[s->first[route]], n) + n;
 }
 
 /* It does not pass by itself. */

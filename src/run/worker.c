@@ -173,8 +173,8 @@ static void log_suspicion(const struct record *r, uint32_t max)
     int64_t held_back;
 
     if (log_limit_pass(&limit, 5000, &held_back))
-        log_warn("MongoDB refuses a record with a code that is not known, and takes others: it is "
-                 "sent again alone",
+        log_warn("MongoDB refuses a record with a code that is not known to be permanent, and "
+                 "takes others: it is sent again alone",
                  LOG_INT("code", r->suspicion.code), LOG_TEXT("topic", r->topic),
                  LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
                  LOG_INT("repeated_alone", r->suspicion.repeats), LOG_INT("retry.max_unknown", max),
@@ -183,13 +183,23 @@ static void log_suspicion(const struct record *r, uint32_t max)
 
 /* What the batch says about the route as a whole. */
 struct verdict {
-    uint64_t inserted; /* by this batch */
-    uint64_t stored;   /* in the collection, so far */
+    struct suspicion_signs signs;
     const struct outcome
         *blocked; /* the first that was not acknowledged, for no fault of its own */
     const struct record *blocked_record;
     bool answered; /* something has got its end */
 };
+
+static void reject_suspected(struct record *r, const struct outcome *o)
+{
+    const struct outcome_code *row = outcome_code_find(o->code);
+
+    record_reject(r, REASON_REJECTED, o->code,
+                  "code %d%s%s%s, %" PRIu32 " times alone, while others were stored: %s", o->code,
+                  row ? " (" : "", row ? row->name : "",
+                  row ? "), which is not known to be permanent" : ", which nobody knows",
+                  r->suspicion.repeats + 1, o->text ? o->text : "no message");
+}
 
 /* Nobody knows whether r was applied. True: it will be given up. */
 static bool judge_unknown(struct worker *w, struct verdict *v, struct record *r,
@@ -197,9 +207,8 @@ static bool judge_unknown(struct worker *w, struct verdict *v, struct record *r,
 {
     uint32_t max = (uint32_t)w->shared->config->retry.max_unknown;
 
-    switch (o->doubt == DOUBT_NONE
-                ? SUSPICION_NONE
-                : suspicion_judge(&r->suspicion, o, v->stored, v->inserted > 0, max)) {
+    switch (o->doubt == DOUBT_NONE ? SUSPICION_NONE
+                                   : suspicion_judge(&r->suspicion, o, &v->signs, max)) {
     case SUSPICION_NONE:
         if (v->blocked == NULL) {
             v->blocked = o;
@@ -210,10 +219,7 @@ static bool judge_unknown(struct worker *w, struct verdict *v, struct record *r,
         log_suspicion(r, max);
         return false;
     case SUSPICION_GUILTY:
-        record_reject(r, REASON_REJECTED, o->code,
-                      "code %d, which nobody knows, %" PRIu32
-                      " times alone, while others were stored: %s",
-                      o->code, r->suspicion.repeats + 1, o->text ? o->text : "no message");
+        reject_suspected(r, o);
         return true;
     }
     return false;
@@ -231,12 +237,27 @@ static void log_conflict(const struct record *r, const struct outcome *o)
                  LOG_INT("offset", r->offset), LOG_INT("like_this_not_logged", held_back));
 }
 
+static void count_signs(struct worker *w, uint32_t route, const struct outcome *outcomes,
+                        struct suspicion_signs *signs)
+{
+    uint64_t inserted = 0, cleared = 0;
+
+    for (size_t i = 0; i < w->n_ops; i++) {
+        enum fate fate = outcomes[i].fate;
+
+        inserted += fate == FATE_INSERTED;
+        cleared += (fate == FATE_INSERTED || fate == FATE_DUPLICATE) &&
+                   w->records[w->op_record[i]]->suspicion.code != 0;
+    }
+    signs->stored = route_state_stored(w->shared->routes, route, inserted);
+    signs->cleared = route_state_cleared(w->shared->routes, route, cleared);
+    signs->among_stored = inserted > 0;
+}
+
 static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
                         const struct outcome *outcomes)
 {
-    for (size_t i = 0; i < w->n_ops; i++)
-        v->inserted += outcomes[i].fate == FATE_INSERTED;
-    v->stored = route_state_stored(w->shared->routes, route, v->inserted);
+    count_signs(w, route, outcomes, &v->signs);
     for (size_t i = 0; i < w->n_ops; i++) {
         struct record *r = w->records[w->op_record[i]];
         const struct outcome *o = &outcomes[i];

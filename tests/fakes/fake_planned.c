@@ -13,6 +13,7 @@ enum { ODD_CODE = 424242, MAX_UNKNOWN = 6 };
 
 /* Documents stored by all of them; the suspicions need to know. */
 static _Atomic uint64_t stored[FAKE_ROUTES];
+static _Atomic uint64_t cleared[FAKE_ROUTES];
 
 struct fake_planned {
     struct fake_planned_options o;
@@ -265,10 +266,12 @@ static enum fake_fate fate_of(struct fake_planned *f, const struct record *r,
 static enum fake_fate fate_of_unknown(struct fake_planned *f, struct record *r,
                                       const struct outcome *o, uint64_t inserted)
 {
-    uint64_t n = atomic_load(&stored[r->route]);
+    const struct suspicion_signs signs = {.stored = atomic_load(&stored[r->route]),
+                                          .cleared = atomic_load(&cleared[r->route]),
+                                          .among_stored = inserted > 0};
 
     if (o->fate != FATE_UNKNOWN || o->doubt == DOUBT_NONE ||
-        suspicion_judge(&r->suspicion, o, n, inserted > 0, MAX_UNKNOWN) != SUSPICION_GUILTY)
+        suspicion_judge(&r->suspicion, o, &signs, MAX_UNKNOWN) != SUSPICION_GUILTY)
         return FAKE_LATER;
     CHECK(odd_of(f, r) && strcmp(o->text, "why") == 0,
           "partition %d: offset %" PRId64 " is given up, and could have been stored", r->partition,
@@ -306,8 +309,12 @@ void fake_planned_write(struct fake_planned *f, struct dice *dice, int worker,
     }
     const struct outcome *o = plan_results(f->plan);
     uint64_t inserted = 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         inserted += o[i].fate == FATE_INSERTED;
+        if (records[i]->suspicion.code != 0)
+            atomic_fetch_add(&cleared[route],
+                             o[i].fate == FATE_INSERTED || o[i].fate == FATE_DUPLICATE);
+    }
     /* Another route into the collection stores something most of the time, to the very end. */
     atomic_fetch_add(&stored[route], inserted + dice_permille(dice, 800));
     for (size_t i = 0; i < n; i++) {

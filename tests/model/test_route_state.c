@@ -51,6 +51,9 @@ static void test_stored_is_of_the_collection(void **state)
     assert_int_equal(route_state_stored(s, 2, 5), 5);
     assert_int_equal(route_state_stored(s, 3, 6), 6);
     assert_int_equal(route_state_stored(s, 0, 0), 7);
+    assert_int_equal(route_state_cleared(s, 0, 1), 1);
+    assert_int_equal(route_state_cleared(s, 1, 2), 3);
+    assert_int_equal(route_state_cleared(s, 2, 0), 0);
     route_state_free(s);
     metrics_free(m);
 }

@@ -2,8 +2,8 @@
  * The real worker with the real pipeline, mapping and plan, against a server that refuses: single
  * records with codes that nobody knows, everything for a while, or for want of a right.
  *
- * Records have the value {"id": N, "odd": "whole" | "each" | "known"}; route r0 and r1 write shop.orders, r2
- * shop.other.
+ * Records have the value {"id": N, "odd": "whole" | "each" | "known"}; route r0 and r1 write
+ * shop.orders, r2 shop.other.
  */
 #include <setjmp.h>
 #include <stdarg.h>

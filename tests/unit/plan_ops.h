@@ -28,6 +28,21 @@ static inline struct write_op op_new(enum write_kind kind, const char *key, cons
     return op;
 }
 
+/* Makes its document `levels` levels deep, itself being the first. */
+static inline void op_deepen(struct write_op *op, unsigned levels)
+{
+    bson_t *inner = bson_new();
+
+    for (unsigned i = 2; i < levels; i++) {
+        bson_t *outer = bson_new();
+        MUST(BSON_APPEND_DOCUMENT(outer, "a", inner));
+        bson_destroy(inner);
+        inner = outer;
+    }
+    MUST(BSON_APPEND_DOCUMENT(op->document, "deep", inner));
+    bson_destroy(inner);
+}
+
 static inline void ops_free(struct write_op *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

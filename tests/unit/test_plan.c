@@ -726,6 +726,7 @@ static void test_split(void **state)
 
     (void)state;
     talk_begin(&t, "Aa Ab Ac Bd Be", 10);
+    op_deepen(&t.ops[1], 81);
     command(&t, "Uo 0 1 2 3 4");
     refuse(&t, CALL_DOCUMENT, 0);
     command(&t, "Uo 0 1");
@@ -744,6 +745,52 @@ static void test_split(void **state)
     assert_int_equal(plan_results(t.p)[1].reason, REASON_TOO_DEEP);
     assert_string_equal(plan_results(t.p)[1].text, "too large");
     talk_end(&t);
+}
+
+/* What a server says of the whole command is believed of one that is nearly so large or deep. */
+static void test_split_by_a_code_that_can_be(void **state)
+{
+    enum { LARGE = 15 << 20 };
+    static const struct {
+        int code;
+        size_t bytes; /* of filter and document */
+        unsigned levels;
+        char fate;
+    } cases[] = {
+        {10334, 100, 0, 'U'},       {10334, LARGE, 90, 'U'}, {10334, LARGE + 1, 0, 'N'},
+        {17420, LARGE + 1, 0, 'N'}, {17419, 100, 0, 'U'},    {15, 100, 0, 'U'},
+        {15, LARGE + 1, 80, 'U'},   {15, 100, 81, 'N'},      {22, LARGE + 1, 81, 'U'},
+        {357, 100, 0, 'U'},         {378, 100, 0, 'U'},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char want[] = {cases[i].fate, 0};
+        struct talk t;
+
+        talk_begin(&t, "Aa", 10);
+        if (cases[i].levels > 0)
+            op_deepen(&t.ops[0], cases[i].levels);
+        size_t less = t.ops[0].filter->len + t.ops[0].document->len + sizeof "\5b" + 5;
+        if (cases[i].bytes > less) {
+            uint8_t *blob = mem_new(cases[i].bytes - less);
+            BSON_APPEND_BINARY(t.ops[0].document, "b", BSON_SUBTYPE_BINARY, blob,
+                               (uint32_t)(cases[i].bytes - less));
+            mem_free(blob);
+            assert_int_equal(t.ops[0].filter->len + t.ops[0].document->len, cases[i].bytes);
+        }
+        command(&t, "U 0");
+        refuse(&t, CALL_SERVER, cases[i].code);
+        results(&t, want);
+        const struct outcome *r = plan_results(t.p);
+        assert_int_equal(r->code, cases[i].code);
+        assert_string_equal(r->text, "too large");
+        assert_int_equal(r->doubt, cases[i].fate == 'U' ? DOUBT_ALONE : DOUBT_NONE);
+        assert_int_equal(r->reason, cases[i].fate == 'U'  ? REASON_NONE
+                                    : cases[i].code == 15 ? REASON_TOO_DEEP
+                                                          : REASON_TOO_LARGE);
+        talk_end(&t);
+    }
+    (void)state;
 }
 
 static void test_split_by_an_unknown_code(void **state)
@@ -848,6 +895,8 @@ static void test_three_bad_ones_in_one_lane(void **state)
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
         ops[i] = op_new(WRITE_KIND_INSERT, key, &lane, 0);
+        if (i == 0 || i == N / 2 || i == N - 1)
+            op_deepen(&ops[i], 100);
     }
     plan_begin(p, ops, N, NULL);
     while (plan_next(p, &c)) {
@@ -860,7 +909,7 @@ static void test_three_bad_ones_in_one_lane(void **state)
         }
         if (bad) {
             call.fault = CALL_SERVER;
-            call.code = 10334;
+            call.code = 15;
             plan_reply(p, &call, NULL);
             continue;
         }
@@ -877,7 +926,7 @@ static void test_three_bad_ones_in_one_lane(void **state)
     for (size_t i = 0; i < N; i++) {
         bool bad = i == 0 || i == N / 2 || i == N - 1;
         assert_int_equal(r[i].fate, bad ? FATE_NEVER : FATE_INSERTED);
-        assert_int_equal(r[i].reason, bad ? REASON_TOO_LARGE : REASON_NONE);
+        assert_int_equal(r[i].reason, bad ? REASON_TOO_DEEP : REASON_NONE);
     }
     assert_in_range(commands, 20, 70);
     plan_free(p);
@@ -968,6 +1017,7 @@ int main(void)
         cmocka_unit_test(test_an_unknown_one_is_not_an_outage),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_by_a_code_that_can_be),
         cmocka_unit_test(test_split_by_an_unknown_code),
         cmocka_unit_test(test_suspected_ones_are_sent_alone),
         cmocka_unit_test(test_three_bad_ones_in_one_lane),

@@ -404,6 +404,8 @@ static void model_fill(struct model *m, size_t n)
                        key, o->lane < 0 ? NULL : lane, dice_below(&m->dice, 300));
         if (m->rules.conflict != CONFLICT_OFF)
             append_hash(o->op.document, o->content);
+        if (o->fault == DEEP)
+            op_deepen(&o->op, 100);
     }
 }
 

@@ -12,14 +12,15 @@ static enum suspicion_verdict alone(struct suspicion *s, int code, uint64_t stor
 {
     const struct outcome o = {.fate = FATE_UNKNOWN, .doubt = DOUBT_ALONE, .code = code};
 
-    return suspicion_judge(s, &o, stored, false, 3);
+    return suspicion_judge(s, &o, &(struct suspicion_signs){.stored = stored}, 3);
 }
 
 static enum suspicion_verdict among(struct suspicion *s, int code, uint64_t stored, bool others)
 {
     const struct outcome o = {.fate = FATE_UNKNOWN, .doubt = DOUBT_AMONG, .code = code};
 
-    return suspicion_judge(s, &o, stored, others, 3);
+    return suspicion_judge(s, &o,
+                           &(struct suspicion_signs){.stored = stored, .among_stored = others}, 3);
 }
 
 static void test_guilty_after_max_repetitions(void **state)
@@ -82,6 +83,36 @@ static void test_another_code_begins_anew(void **state)
     assert_int_equal(alone(&s, 8, 7), SUSPICION_GUILTY);
 }
 
+/* Somebody under suspicion was stored after all: what is refused passes. */
+static void test_who_is_stored_clears_all(void **state)
+{
+    struct suspicion_signs signs = {.stored = 10, .cleared = 5};
+    const struct outcome o = {.fate = FATE_UNKNOWN, .doubt = DOUBT_ALONE, .code = 7};
+    struct suspicion s = {0};
+
+    (void)state;
+    assert_int_equal(suspicion_judge(&s, &o, &signs, 3), SUSPICION_NONE);
+    for (int i = 0; i < 1000; i++) { /* a server that flaps */
+        for (int repeat = 0; repeat < 2; repeat++) {
+            signs.stored++;
+            assert_int_equal(suspicion_judge(&s, &o, &signs, 3), SUSPICION_AGAIN);
+        }
+        assert_int_equal(s.repeats, 2);
+        signs.stored++;
+        signs.cleared++;
+        assert_int_equal(suspicion_judge(&s, &o, &signs, 3), SUSPICION_AGAIN);
+        assert_int_equal(s.repeats, 0);
+    }
+    signs.cleared++; /* a duplicate: nothing was stored */
+    assert_int_equal(suspicion_judge(&s, &o, &signs, 3), SUSPICION_NONE);
+    for (int repeat = 0; repeat < 2; repeat++) { /* and one that stopped flapping */
+        signs.stored++;
+        assert_int_equal(suspicion_judge(&s, &o, &signs, 3), SUSPICION_AGAIN);
+    }
+    signs.stored++;
+    assert_int_equal(suspicion_judge(&s, &o, &signs, 3), SUSPICION_GUILTY);
+}
+
 static void test_zero_is_never(void **state)
 {
     const struct outcome o = {.fate = FATE_UNKNOWN, .doubt = DOUBT_ALONE, .code = 7};
@@ -89,7 +120,10 @@ static void test_zero_is_never(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < 1000; i++)
-        assert_int_not_equal(suspicion_judge(&s, &o, i, true, 0), SUSPICION_GUILTY);
+        assert_int_not_equal(
+            suspicion_judge(&s, &o, &(struct suspicion_signs){.stored = i, .among_stored = true},
+                            0),
+            SUSPICION_GUILTY);
 }
 
 int main(void)
@@ -99,6 +133,7 @@ int main(void)
         cmocka_unit_test(test_never_while_nothing_is_stored),
         cmocka_unit_test(test_among_others),
         cmocka_unit_test(test_another_code_begins_anew),
+        cmocka_unit_test(test_who_is_stored_clears_all),
         cmocka_unit_test(test_zero_is_never),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
