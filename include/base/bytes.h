@@ -32,8 +32,19 @@ void buf_add(struct buf *b, const void *ptr, size_t len);
 void buf_add_text(struct buf *b, const char *text);
 void buf_add_char(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void buf_add_json(struct buf *b, const char *text,
-                  size_t len);             /* escaped for a JSON string, no quotes */
+
+/*
+ * For eyes: what a terminal obeys (C0, DEL, C1), what is invisible or turns the reading direction
+ * around, and what is no UTF-8, is escaped.
+ */
+/* The length of the character here when it may be shown as it is, else 0. */
+size_t bytes_shown(const char *text, size_t len);
+void buf_add_shown(struct buf *b, const char *text, size_t len); /* as \xNN, byte by byte */
+/* For a JSON (or TOML) string, no quotes; as \uNNNN, no UTF-8 as \ufffd. */
+void buf_add_json(struct buf *b, const char *text, size_t len);
+/* The same in a whole JSON value. */
+void buf_add_json_shown(struct buf *b, const char *json, size_t len);
+
 const char *buf_text(const struct buf *b); /* "" when empty */
 void buf_reset(struct buf *b);             /* empty, memory kept */
 void buf_clear(struct buf *b);             /* empty, memory released */

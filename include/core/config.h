@@ -189,4 +189,7 @@ bool config_route_fail(const struct config *c, const char *topic, struct err *e)
 /* Does any route have invalidations? */
 bool config_has_invalidations(const struct config *c);
 
+/* Appends '; did you mean "b"?' when one of choices ("a|b|c") is near to word. */
+void config_add_nearest_choice(const char *choices, const char *word, struct buf *out);
+
 #endif

@@ -66,7 +66,6 @@ bool config_section_exists(const char *section);
 /* Members of a choices text. */
 int config_choice_of(const char *choices, const char *word); /* -1: none */
 void config_choice_name(const char *choices, int index, struct buf *out);
-void config_add_nearest_choice(const char *choices, const char *word, struct buf *out);
 
 /* --- values
  * ---------------------------------------------------------------------------------------------------

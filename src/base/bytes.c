@@ -86,25 +86,102 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     b->len += (size_t)n;
 }
 
-void buf_add_json(struct buf *b, const char *text, size_t len)
+/* The strict UTF-8 character here, and its length; 0: there is none. */
+static size_t decode(const char *text, size_t len, uint32_t *c)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char first = (unsigned char)text[0];
+    size_t n = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 0;
+
+    if (n == 0 || n > len)
+        return 0;
+    *c = n == 1 ? first : first & (0x7FU >> n);
+    for (size_t i = 1; i < n; i++) {
+        if (((unsigned char)text[i] & 0xC0) != 0x80)
+            return 0;
+        *c = *c << 6 | ((unsigned char)text[i] & 0x3F);
+    }
+    return *c < least[n] || *c > 0x10FFFF || (*c >= 0xD800 && *c <= 0xDFFF) ? 0 : n;
+}
+
+/* What a terminal obeys, what nobody sees, and what turns the reading direction around, so that a
+ * line says something else than it does. U+200C and U+200D are spelling in some languages. All are
+ * below U+10000, so that TOML takes their escapes. */
+static bool is_shown(uint32_t c)
+{
+    static const struct {
+        uint32_t from, to;
+    } hidden[] = {{0, 0x1F},        {0x7F, 0x9F},     {0x61C, 0x61C},   {0x180E, 0x180E},
+                  {0x200B, 0x200B}, {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},
+                  {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}};
+
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+        if (c >= hidden[i].from && c <= hidden[i].to)
+            return false;
+    return true;
+}
+
+size_t bytes_shown(const char *text, size_t len)
+{
+    uint32_t c = 0;
+    size_t n = decode(text, len, &c);
+
+    return n > 0 && is_shown(c) ? n : 0;
+}
+
+void buf_add_shown(struct buf *b, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        size_t n = bytes_shown(text + i, len - i);
+
+        if (n > 0)
+            buf_add(b, text + i, n);
+        else
+            buf_printf(b, "\\x%02x", (unsigned)(unsigned char)text[i]);
+        i += n > 0 ? n : 1;
+    }
+}
+
+/* specials: control characters, '"' and '\' are escaped as well. */
+static void add_json(struct buf *b, const char *text, size_t len, bool specials)
 {
     size_t plain = 0; /* where the part that needs no escape began */
 
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
+    for (size_t i = 0, n; i < len; i += n) {
+        unsigned char first = (unsigned char)text[i];
+        uint32_t c = 0xFFFD; /* for what is no UTF-8 */
 
-        if (c >= 0x20 && c != 0x7f && c != '"' && c != '\\') /* DEL: TOML takes none */
+        if (first < 0x7F && (!specials || (first >= 0x20 && first != '"' && first != '\\'))) {
+            n = 1;
+            continue;
+        }
+        n = decode(text + i, len - i, &c);
+        if (n > 0 && c >= 0x7F && is_shown(c))
             continue;
         buf_add(b, text + plain, i - plain);
-        plain = i + 1;
+        if (n == 0) {
+            n = 1;
+            c = 0xFFFD;
+        }
+        plain = i + n;
         if (c == '"' || c == '\\')
-            buf_printf(b, "\\%c", c);
+            buf_printf(b, "\\%c", (int)c);
         else if (c == '\n')
             buf_add_text(b, "\\n");
         else
             buf_printf(b, "\\u%04x", (unsigned)c);
     }
     buf_add(b, text + plain, len - plain);
+}
+
+void buf_add_json(struct buf *b, const char *text, size_t len)
+{
+    add_json(b, text, len, true);
+}
+
+void buf_add_json_shown(struct buf *b, const char *json, size_t len)
+{
+    add_json(b, json, len, false);
 }
 
 const char *buf_text(const struct buf *b)

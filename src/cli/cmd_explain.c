@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/dlq.h"
 #include "cli/explain.h"
+#include "core/payload.h"
 #include "io/kafka.h"
 
 enum { BROKER_WAIT_MS = 10000 };
@@ -48,11 +50,10 @@ static struct record *record_from(const struct explaining *x, struct slice value
                                  .headers = headers};
 
     for (size_t i = 0; i < args->n_headers; i++) {
-        const char *equals = strchr(args->headers[i], '=');
-        const char *end = equals ? equals : args->headers[i] + strlen(args->headers[i]);
+        size_t name = strcspn(args->headers[i], "="); /* check_usage() has seen that it is there */
 
-        headers[i].name = slice_of(args->headers[i], (size_t)(end - args->headers[i]));
-        headers[i].value = slice_text(equals ? equals + 1 : NULL);
+        headers[i].name = slice_of(args->headers[i], name);
+        headers[i].value = slice_text(args->headers[i] + name + 1);
     }
     from.n_headers = args->n_headers;
     return record_new(&from);
@@ -105,40 +106,52 @@ static enum exit_code stored_record(struct explaining *x)
     return e.kind == ERR_INPUT ? EXIT_FOUND : code; /* as dlq show has it */
 }
 
-static void add_bytes(struct sheet *out, const char *name, struct slice s)
+/* In quotes unless it is absent. */
+static void add_quoted(struct buf *out, struct slice s)
 {
-    struct buf text = {0};
-
     if (s.ptr == NULL) {
-        sheet_add(out, name, "none", "null");
+        buf_add_text(out, "null");
         return;
     }
-    buf_add_char(&text, '"');
-    buf_add_json(&text, s.ptr, s.len);
-    buf_add_char(&text, '"');
-    sheet_add(out, name, buf_text(&text), buf_text(&text));
+    buf_add_char(out, '"');
+    if (payload_is_utf8(s))
+        buf_add_json(out, s.ptr, s.len);
+    else
+        dlq_add_text(out, s);
+    buf_add_char(out, '"');
+}
+
+static void add_bytes(struct sheet *out, const char *name, struct slice s)
+{
+    struct buf text = {0}, json = {0};
+
+    add_quoted(&text, s);
+    dlq_add_json(&json, s);
+    sheet_add(out, name, s.ptr ? buf_text(&text) : "none", buf_text(&json));
     buf_clear(&text);
+    buf_clear(&json);
 }
 
 static void add_headers(struct sheet *out, const struct record *r)
 {
-    struct buf text = {0};
-
     for (size_t i = 0; i < r->n_headers; i++) {
         const struct record_header *h = &r->headers[i];
+        struct buf text = {0}, json = {0};
 
-        buf_reset(&text);
-        buf_add_text(&text, "[\"");
-        buf_add_json(&text, h->name.ptr, h->name.len);
-        buf_add_text(&text, h->value.ptr ? "\",\"" : "\",null");
-        if (h->value.ptr) {
-            buf_add_json(&text, h->value.ptr, h->value.len);
-            buf_add_char(&text, '"');
-        }
+        buf_add_char(&text, '[');
+        add_quoted(&text, h->name);
+        buf_add_char(&text, ',');
+        add_quoted(&text, h->value);
         buf_add_char(&text, ']');
-        sheet_add_item(out, "header", buf_text(&text), buf_text(&text));
+        buf_add_char(&json, '[');
+        dlq_add_json(&json, h->name);
+        buf_add_char(&json, ',');
+        dlq_add_json(&json, h->value);
+        buf_add_char(&json, ']');
+        sheet_add_item(out, "header", buf_text(&text), buf_text(&json));
+        buf_clear(&text);
+        buf_clear(&json);
     }
-    buf_clear(&text);
 }
 
 static void add_record(struct sheet *out, const struct record *r)
@@ -173,6 +186,9 @@ static enum exit_code check_usage(const struct args *a)
         return usage("which topic? --topic T is missing (or --offset T:P:O)");
     if (a->offset != NULL && (a->key || a->n_headers > 0 || a->null))
         return usage("--offset brings key, headers and value: no --key, --header or --null");
+    for (size_t i = 0; i < a->n_headers; i++)
+        if (strchr(a->headers[i], '=') == NULL || a->headers[i][0] == '=')
+            return usage("a --header is NAME=VALUE; NAME= is one with an empty value");
     return EXIT_FINE;
 }
 

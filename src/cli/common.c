@@ -33,7 +33,11 @@ enum exit_code exit_of(const struct err *e)
 
 enum exit_code cli_fail(const struct err *e)
 {
-    fprintf(stderr, "idemsink: %s\n", e->text);
+    struct buf text = {0}; /* it may quote what anybody wrote */
+
+    buf_add_shown(&text, e->text, strlen(e->text));
+    fprintf(stderr, "idemsink: %s\n", buf_text(&text));
+    buf_clear(&text);
     return exit_of(e);
 }
 

@@ -9,35 +9,9 @@
 #include "cli/dlq.h"
 #include "core/payload.h"
 
-/* The length of the printable UTF-8 character here; 0: it is none. C1 controls are none. */
-static size_t printable(const unsigned char *at, size_t len)
-{
-    size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xF0 ? 4 : at[0] >= 0xE0 ? 3 : at[0] >= 0xC0 ? 2 : 0;
-
-    if (n == 1)
-        return at[0] >= 0x20 && at[0] != 0x7F ? 1 : 0;
-    if (n == 0 || n > len || !payload_is_utf8(slice_of(at, n)) || (at[0] == 0xC2 && at[1] < 0xA0))
-        return 0;
-    /* What turns the reading direction around can make a line say something else than it does. */
-    if (at[0] == 0xE2 && ((at[1] == 0x80 && at[2] >= 0x8E && at[2] <= 0xAE) ||
-                          (at[1] == 0x81 && at[2] >= 0xA6 && at[2] <= 0xA9)))
-        return 0;
-    return n;
-}
-
 void dlq_add_text(struct buf *out, struct slice s)
 {
-    const unsigned char *at = s.ptr;
-
-    for (size_t i = 0; i < s.len;) {
-        size_t n = printable(at + i, s.len - i);
-
-        if (n > 0)
-            buf_add(out, at + i, n);
-        else
-            buf_printf(out, "\\x%02x", (unsigned)at[i]);
-        i += n > 0 ? n : 1;
-    }
+    buf_add_shown(out, s.ptr, s.len);
 }
 
 static void add_base64(struct buf *out, struct slice s)
@@ -75,13 +49,13 @@ void dlq_add_json(struct buf *out, struct slice s)
 /* Lines and tabs are as good as any other character here. */
 static bool is_text(struct slice s)
 {
-    const unsigned char *at = s.ptr;
+    const char *at = s.ptr;
 
     for (size_t i = 0; i < s.len;) {
         size_t n =
             at[i] == '\n' || at[i] == '\t' || (at[i] == '\r' && i + 1 < s.len && at[i + 1] == '\n')
                 ? 1
-                : printable(at + i, s.len - i);
+                : bytes_shown(at + i, s.len - i);
 
         if (n == 0)
             return false;
@@ -122,7 +96,7 @@ void dlq_add_origin(struct buf *out, const struct letter *l)
         buf_add_char(out, '-');
         return;
     }
-    buf_add(out, l->topic.ptr, l->topic.len);
+    dlq_add_text(out, l->topic);
     buf_printf(out, ":%d:%" PRId64, (int)l->partition, l->offset);
 }
 

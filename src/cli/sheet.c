@@ -33,8 +33,13 @@ void sheet_clear(struct sheet *s)
 
 void sheet_add(struct sheet *s, const char *name, const char *text, const char *json)
 {
-    add(s, (struct sheet_row){
-               .name = name, .text = mem_text(text), .json = json ? mem_text(json) : quoted(text)});
+    struct buf shown = {0};
+
+    buf_add_shown(&shown, text, strlen(text));
+    add(s, (struct sheet_row){.name = name,
+                              .text = mem_text(buf_text(&shown)),
+                              .json = json ? mem_text(json) : quoted(text)});
+    buf_clear(&shown);
 }
 
 void sheet_add_item(struct sheet *s, const char *name, const char *text, const char *json)
@@ -57,8 +62,14 @@ void sheet_printf(struct sheet *s, const char *name, const char *fmt, ...)
 void sheet_add_bson(struct sheet *s, const char *name, const bson_t *b)
 {
     char *text = bson_as_relaxed_extended_json(b, NULL);
+    struct buf shown = {0};
 
-    sheet_add(s, name, text ? text : "(can't be shown)", text);
+    if (text) {
+        buf_add_json_shown(&shown, text, strlen(text));
+        sheet_add(s, name, buf_text(&shown), buf_text(&shown));
+    } else
+        sheet_add(s, name, "(can't be shown)", NULL);
+    buf_clear(&shown);
     bson_free(text);
 }
 

@@ -25,7 +25,8 @@ struct sheet {
 };
 void sheet_clear(struct sheet *s);
 
-/* json NULL: the text as a JSON string. Both are copied. */
+/* json NULL: the text as a JSON string. Both are copied; the text as buf_add_shown() has it, and
+ * json has to be so already. */
 void sheet_add(struct sheet *s, const char *name, const char *text, const char *json);
 void sheet_add_item(struct sheet *s, const char *name, const char *text, const char *json);
 void sheet_printf(struct sheet *s, const char *name, const char *fmt, ...)

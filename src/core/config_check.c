@@ -254,7 +254,7 @@ static bool is_listen(const char *text)
         return false;
     if (*text == '[')
         return host_end[-1] == ']' && host_end - text > 2;
-    return memchr(text, ':', (size_t)(host_end - text)) == NULL && !strpbrk(text, " /[]");
+    return memchr(text, ':', (size_t)(host_end - text)) == NULL && !strpbrk(text, " /[]@");
 }
 
 static bool check_dead_letter(struct config_parse_state *s)
@@ -290,7 +290,7 @@ bool config_check(struct config_parse_state *s)
     if (!check_worker(s) || !check_dead_letter(s))
         return false;
     if (*c->http.listen && !is_listen(c->http.listen))
-        return config_fail(config_at(s, "http.listen"), "\"%.60s\" is not host:port",
-                           c->http.listen);
+        return config_fail(config_at(s, "http.listen"),
+                           "is not host:port, like \"127.0.0.1:9464\"");
     return config_check_routes(s) && config_check_topics(s) && config_check_invalidations(s);
 }

@@ -299,8 +299,9 @@ static bool apply(struct override *o)
     json_t *probe;
 
     o->key = equals ? mem_text_n(o->text, (size_t)(equals - o->text)) : mem_text(o->text);
-    if (!equals)
-        return fail(o, "has to be KEY=VALUE");
+    if (!equals) /* not shown: it may be a value whose key was forgotten */
+        return err_set(o->s->e, ERR_CONFIG, 0,
+                       "--set number %" PRId64 " has no '=': has to be KEY=VALUE", -o->line);
     if (!(probe = json_string(o->text)))
         return err_set(o->s->e, ERR_CONFIG, 0, "--set: not valid UTF-8");
     json_decref(probe);

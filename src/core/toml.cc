@@ -284,6 +284,36 @@ json_t *convert(walk *w, const toml::node &node, toml::source_position at)
     return nullptr;
 }
 
+/* Where the key begins whose value is at at, in its line. toml++ tells of a broken piece of it. */
+std::string_view key_before(std::string_view text, place *at)
+{
+    for (unsigned line = 1; line < at->line && !text.empty(); line++)
+        text.remove_prefix(std::min(text.size(), text.find('\n') + 1));
+    size_t end = 0;
+    for (unsigned column = 1; end < text.size() && column < at->column; column++)
+        while (++end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+            ;
+    text = text.substr(0, end);
+    const auto last = text.find_last_not_of(" \t=");
+    text = text.substr(0, last == text.npos ? 0 : last + 1);
+    size_t from = text.size();
+    while (from > 0) {
+        const char c = text[from - 1];
+        const auto open = c == '"' || c == '\'' ? text.find_last_of(c, from - 2) : text.npos;
+
+        if (open != text.npos && from >= 2)
+            from = open;
+        else if (std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_-.", c))
+            from--;
+        else
+            break;
+    }
+    at->column = 1;
+    for (const char c : text.substr(0, from))
+        at->column += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    return text.substr(from);
+}
+
 } // namespace
 
 extern "C" json_t *toml_parse(const char *name, const char *text, size_t len, struct err *e)
@@ -303,6 +333,11 @@ extern "C" json_t *toml_parse(const char *name, const char *text, size_t len, st
 
         std::string what(error.description());
 
+        if (what.find("key-value pair: cannot redefine") != what.npos && what.back() == '\'') {
+            place key = {pos.line, pos.column};
+            const std::string called(key_before(view, &key));
+            return fail(e, name, key, "the key " + called + " is there twice");
+        }
         if (what.find("could not determine value type") != std::string::npos)
             what += " (text needs quotes)";
         return fail(e, name, {std::max(1U, pos.line), std::max(1U, pos.column)}, what);

@@ -127,6 +127,18 @@ static bool set_timeout(mongoc_uri_t *uri, const char *option, int64_t ms)
     return mongoc_uri_set_option_as_int32(uri, option, ms > INT32_MAX ? INT32_MAX : (int32_t)ms);
 }
 
+/* What libmongoc knows, without what it takes for old: for "did you mean". */
+static const char uri_options[] =
+    "appname|authmechanism|authmechanismproperties|authsource|canonicalizehostname|"
+    "connecttimeoutms|compressors|directconnection|gssapiservicename|heartbeatfrequencyms|"
+    "journal|loadbalanced|localthresholdms|maxidletimems|maxpoolsize|maxstalenessseconds|"
+    "readconcernlevel|readpreference|readpreferencetags|replicaset|retryreads|retrywrites|"
+    "serverselectiontimeoutms|serverselectiontryonce|socketcheckintervalms|sockettimeoutms|"
+    "srvservicename|srvmaxhosts|tls|tlscertificatekeyfile|tlscertificatekeyfilepassword|"
+    "tlscafile|tlsallowinvalidcertificates|tlsallowinvalidhostnames|tlsinsecure|"
+    "tlsdisablecertificaterevocationcheck|tlsdisableocspendpointcheck|w|waitqueuetimeoutms|"
+    "wtimeoutms|zlibcompressionlevel";
+
 /* libmongoc's message about a wrong URI, unless it shows a part that may be the password. */
 static bool uri_fail(struct err *e, const char *uri, const char *message)
 {
@@ -140,20 +152,62 @@ static bool uri_fail(struct err *e, const char *uri, const char *message)
     return err_set(e, ERR_CONFIG, 0, "mongo.uri: %s", message);
 }
 
+/* What libmongoc would only warn of: an option that it does not know, so that it has no effect. The
+ * first is told, without its value. */
+static void on_uri_log(mongoc_log_level_t level, const char *domain, const char *message, void *ctx)
+{
+    static const char option[] = "Unsupported URI option \"",
+                      compressor[] = "Unsupported compressor";
+    struct buf *out = ctx;
+
+    (void)level;
+    (void)domain;
+    if (out->len > 0)
+        return;
+    if (strncmp(message, compressor, sizeof compressor - 1) == 0)
+        buf_printf(out,
+                   "compressors has a name that libmongoc %s does not know or was built without",
+                   mongoc_get_version());
+    if (strncmp(message, option, sizeof option - 1) != 0)
+        return;
+    char *name = mem_text(message + sizeof option - 1);
+    char *quote = strrchr(name, '"');
+
+    if (quote)
+        *quote = '\0';
+    buf_add_text(out, "libmongoc knows no such option: \"");
+    buf_add_json(out, name, bytes_cut_utf8(name, strlen(name), 60));
+    buf_add_char(out, '"');
+    config_add_nearest_choice(uri_options, name, out);
+    mem_free(name);
+}
+
 bool mongo_uri_fine(const char *text, struct buf *why)
 {
     static const char key[] = "mongo.uri: ";
+    struct buf ignored = {0};
     bson_error_t be = {0};
     struct err e;
 
     library();
-    mongoc_log_set_handler(NULL, NULL); /* the error says it, and mongo_new() what else there is */
+    /* The error says it, and mongo_new() what else there is. */
+    mongoc_log_set_handler(on_uri_log, &ignored);
     mongoc_uri_t *uri = mongoc_uri_new_with_error(text, &be);
-    bool fine = uri != NULL;
+    bool fine = uri != NULL && ignored.len == 0;
     mongoc_log_set_handler(on_log, NULL);
 
-    if (!fine && !uri_fail(&e, text, be.message))
+    if (uri == NULL && !uri_fail(&e, text, be.message))
         buf_add_text(why, e.text + strlen(key));
+    if (uri != NULL && !fine) {
+        const char *options = strchr(text, '?');
+
+        /* A password with a '?' is not for the eyes. */
+        if (options != NULL && strchr(options, '@') != NULL && !uri_fail(&e, text, ""))
+            buf_add_text(why, e.text + strlen(key));
+        else
+            buf_add(why, ignored.data, ignored.len);
+    }
+    buf_clear(&ignored);
     mongoc_uri_destroy(uri);
     return fine;
 }

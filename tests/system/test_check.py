@@ -91,6 +91,9 @@ def test_nobody_is_asked(offline):
     ({"mongo": {"uri": "mongodb://127.0.0.1:99999/"}}, "mongo.uri"),
     ({"mongo": {"uri": "mongodb://127.0.0.1:1/?replicaSet=a&replicaSett"}}, "mongo.uri"),
     ({"mongo": {"uri": "mongodb://127.0.0.1:1/?socketTimeoutMS=1"}}, "socketTimeoutMS"),
+    ({"mongo": {"uri": "mongodb://u:p@127.0.0.1:1/?bogus=1"}}, 'mongo.uri: libmongoc knows no such option: "bogus"'),
+    ({"mongo": {"uri": "mongodb://127.0.0.1:1/?w=1&readPreferense=primary"}}, '"readpreferense"; did you mean "readpreference"?'),
+    ({"mongo": {"uri": "mongodb://127.0.0.1:1/?compressors=zlib,lzw"}}, "compressors has a name"),
     ({"redis": {"uri": "redis://127.0.0.1:6379/zero"}}, "redis.uri"),
     ({"redis": {"uri": "http://127.0.0.1:6379"}}, "redis.uri")], ids=lambda v: v if isinstance(v, str) else "")
 def test_the_drivers_are_asked_without_a_service(offline, sections, said):

@@ -160,6 +160,40 @@ def test_show(stack, make):
     assert b"no partition 1" in run(setup, "show", "--offset", "1:0", status=1).stderr
 
 
+# What a terminal obeys, what nobody sees, and what turns the direction around: as UTF-8, and as bytes that are none.
+HIDDEN = ["\u0007", "\u001b", "\u007f", "\u0080", "\u009b", "\u009f", "\u061c", "\u200b", "\u200e", "\u202e", "\u2066", "\u2069", "\ufeff"]
+SHOWN = "\u00a0ü\u2013\u2019\u2026😀"
+
+
+@pytest.mark.parametrize("bad", [True, False], ids=["refused", "stored"])
+def test_nothing_reaches_the_terminal(stack, make, bad):
+    """Value, key, headers and the names of fields, through each command that prints something of a record."""
+    topic = stack.topic(1)
+    setup = make(topic)
+    nasty = "".join(HIDDEN) + SHOWN
+    escaped = "".join(f"\\u{ord(c):04x}" for c in HIDDEN)  # in JSON text any of them may stand as an escape
+    value = {} if bad else {"eventId": nasty}
+    value = json.dumps(value)[:-1] + f'{", " if value else ""}"{escaped}": "{escaped}{SHOWN}", "raw": "{"".join(HIDDEN[2:])}{SHOWN}"}}'
+    produce_raw(stack, topic, [(nasty.encode() + b"\x9b", value.encode(), [(f"h{nasty}", nasty.encode()), ("bin", b"\x9b\xc2")], NOW_MS)])
+    setup.run_until_end()
+    outputs = {}
+    for options in ((), ("--json",)):
+        found = setup.command("explain", "--offset", f"{topic}:0:0", *options)
+        assert found.returncode == (1 if bad else 0), found.stderr
+        outputs["explain", *options] = found.stdout
+        if bad:
+            outputs["list", *options] = run(setup, "list", *options).stdout
+            outputs["show", *options] = run(setup, "show", "--offset", "0:0", *options).stdout
+            outputs["replay", *options] = setup.command("dlq", "replay", "--dry-run", *options).stdout
+    for command, out in outputs.items():
+        text = out.decode()  # so it is UTF-8
+        for c in HIDDEN:
+            assert c not in text, (command, hex(ord(c)), text)
+    assert SHOWN in outputs["explain",].decode()
+    if bad:
+        assert SHOWN in outputs["show",].decode() and json.loads(outputs["show", "--json"])["headers"][0] == [f"h{nasty}", nasty]
+
+
 # --- replay ---
 
 

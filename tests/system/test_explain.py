@@ -154,12 +154,13 @@ def test_sources_key_and_headers(explain):
     assert json.loads(lines["dedup key"][0]) == {"eventId": "a=b", "meta.key": "k"}  # the last one of a name, up to the first "="
     assert json.loads(lines["document"][0]) == {"x": 1, "eventId": "a=b", "meta": {"key": "k"}}
     assert "a value of the record" in lines["lane"][0]
-    for options, reason in ((["--key", "k"], "dedup_missing"), (["--key", "k", "--header", "event-id"], "dedup_missing"),
-                            (["--key", "k", "--header", "event-id="], "dedup_empty"), (["--header", "event-id=e"], "dedup_missing"),
+    for options, reason in ((["--key", "k"], "dedup_missing"), (["--key", "k", "--header", "event-id="], "dedup_empty"), (["--header", "event-id=e"], "dedup_missing"),
                             (["--key", "", "--header", "event-id=e"], "dedup_empty")):
         status, lines, _ = explain(route, b'{"x": 1}', *options)
         assert (status, lines["reason"]) == (1, [reason]), options
         assert ("@header.event-id" if "k" in options else "@key") in lines["error"][0]
+    for header in ("event-id", "=v"):
+        assert explain(route, b'{"x": 1}', "--key", "k", "--header", header)[0] == 64
 
 
 @pytest.mark.parametrize("order_by,payload,text", [("@dedup", b'{"id": 1}', "the dedup key"), ("@partition", b'{"id": 1}', "the whole partition"),

@@ -83,6 +83,11 @@ ROWS = [
     ("--set: a property", {}, ["--set", f'kafka.properties={{"sasl.password" = "{SECRET}", "sasl.mechanisms" = "none"}}']),
     ("--set: broken", {}, ["--set", f'mongo.uri="mongodb://u:{SECRET}@h']),
     ("--set: misspelt", {}, ["--set", f"mongo.uriii=mongodb://u:{SECRET}@h"]),
+    ("--set: no equals sign", {}, ["--set", SECRET]),
+    ("http: an URI", {"http": {"listen": f"http://u:{SECRET}@h:80"}}),
+    ("http: credentials", {"http": {"listen": f"{SECRET}@127.0.0.1:80"}}),
+    ("mongo: question mark", {"mongo": {"uri": f"mongodb://u:12/?{SECRET}=x@127.0.0.1:1"}}),
+    ("mongo: unknown option", {"mongo": {"uri": f"mongodb://u:p@127.0.0.1:1/?bogus={SECRET}"}}),
     ("--set: not a key", {}, ["--set", f"mongodb://u:{SECRET}@h"]),
 ]
 

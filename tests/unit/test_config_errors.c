@@ -283,12 +283,22 @@ static void what_does_not_fit_together(void **state)
          "f:12:19: worker.drain_timeout: 8000 ms is not below half of max.poll.interval.ms (16000 "
          "ms): "
          "the group would expel the process while it drains"},
-        {"[http]\nlisten = \"9464\"", "f:12:1: http.listen: \"9464\" is not host:port"},
-        {"[http]\nlisten = \":9464\"", "f:12:1: http.listen: \":9464\" is not host:port"},
-        {"[http]\nlisten = \"h:65536\"", "f:12:1: http.listen: \"h:65536\" is not host:port"},
-        {"[http]\nlisten = \"h:x\"", "f:12:1: http.listen: \"h:x\" is not host:port"},
-        {"[http]\nlisten = \"::1:80\"", "f:12:1: http.listen: \"::1:80\" is not host:port"},
-        {"[http]\nlisten = \"[]:80\"", "f:12:1: http.listen: \"[]:80\" is not host:port"},
+        {"[http]\nlisten = \"9464\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
+        {"[http]\nlisten = \":9464\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
+        {"[http]\nlisten = \"h:65536\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
+        {"[http]\nlisten = \"u:S3cr3t@h:80\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
+        {"[http]\nlisten = \"S3cr3t@h:80\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
+        {"[http]\nlisten = \"h:x\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
+        {"[http]\nlisten = \"::1:80\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
+        {"[http]\nlisten = \"[]:80\"",
+         "f:12:1: http.listen: is not host:port, like \"127.0.0.1:9464\""},
         {"[redis]\nuri = \"h:6379\"",
          "f:12:1: redis.uri: has to start with redis://, rediss:// or unix://"},
         {"[dead_letter]\ntopic = \"dead\"\non_bad_record = \"stop\"",
@@ -946,7 +956,7 @@ static void the_environment(void **state)
 static void overrides(void **state)
 {
     static const struct mistake mistakes[] = {
-        {"worker.threads", "--set worker.threads: has to be KEY=VALUE"},
+        {"worker.threads", "--set number 1 has no '=': has to be KEY=VALUE"},
         {"worker.threads=0", "--set worker.threads: 0 is below the minimum 1"},
         {"worker.threds=1", "--set worker.threds: unknown key; did you mean \"threads\"?"},
         {"wroker.threads=1", "--set wroker.threads: unknown key; did you mean \"worker\"?"},

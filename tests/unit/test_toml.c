@@ -118,8 +118,13 @@ static void mistakes_are_told_with_their_place(void **state)
         const char *text, *expected;
     } cases[] = {
         {"a = 1\nb = \n", "f:2:5: Error while parsing key-value pair: expected value, saw '\\n'"},
-        {"a = 1\na = 2", "f:2:5: Error while parsing key-value pair: cannot redefine existing "
-                         "integer 'a'"},
+        {"a = 1\na = 2", "f:2:1: the key a is there twice"},
+        {"[t]\n \"u.ri\" = \"x\"\n \"u.ri\"\t=\"y\"", "f:3:2: the key \"u.ri\" is there twice"},
+        {"x = {\"\xc3\xa9\" = 1, 'a' = 1, a.b = 1, 'a' = 2}",
+         "f:1:24: Error while parsing key-value pair: cannot redefine existing integer as dotted "
+         "key-value pair"},
+        {"x = {\"\xc3\xa9\" = 1, a-b = 1, a-b = 2}", "f:1:24: the key a-b is there twice"},
+        {"a.b = 1\r\na.'b' = 2", "f:2:1: the key a.'b' is there twice"},
         {"[a]\n[a]", "f:2:1: Error while parsing table header: cannot redefine existing table 'a'"},
         {"[ ?a]", "f:1:3: Error while parsing key: expected bare key starting character or string "
                   "delimiter, saw '?'"},
