@@ -12,12 +12,14 @@
 void verify_fault(struct verify *v, const char *what, const char *where, const char *text,
                   bool is_json)
 {
-    struct buf *out = &v->faults;
+    struct buf *out = &v->faults, shown = {0};
 
     if (v->n_faults++ >= v->options.listed)
         return;
+    buf_add_json_shown(&shown, text, strlen(text)); /* a key may be anything */
     if (!v->args->json) {
-        printf("%-12s %s%s%s\n", what, where, *where ? " " : "", text);
+        printf("%-12s %s%s%s\n", what, where, *where ? " " : "", buf_text(&shown));
+        buf_clear(&shown);
         return;
     }
     buf_printf(out, "%s{\"what\":\"%s\"", out->len > 0 ? "," : "", what);
@@ -26,7 +28,8 @@ void verify_fault(struct verify *v, const char *what, const char *where, const c
         buf_add_json(out, where, strlen(where));
         buf_add_char(out, '"');
     }
-    buf_printf(out, is_json ? ",\"key\":%s}" : ",\"record\":\"%s\"}", text);
+    buf_printf(out, is_json ? ",\"key\":%s}" : ",\"record\":\"%s\"}", buf_text(&shown));
+    buf_clear(&shown);
 }
 
 /* With the place that `dlq show` takes, which tells two of one record apart, too. */
@@ -37,9 +40,13 @@ void verify_dead_letter(struct verify *v, const struct letter *l, const struct r
     const char *topic = (const char *)l->topic.ptr;
 
     if (!v->args->json) {
-        printf("dead letter  %.*s:%d:%" PRId64 " %.*s (dlq show --offset %d:%" PRId64 ")\n",
-               topic_len, topic, (int)l->partition, l->offset, (int)l->reason.len,
-               (const char *)l->reason.ptr, (int)at->partition, at->offset);
+        struct buf reason = {0};
+
+        buf_add_shown(&reason, l->reason.ptr, l->reason.len); /* anybody may have written it */
+        printf("dead letter  %.*s:%d:%" PRId64 " %s (dlq show --offset %d:%" PRId64 ")\n",
+               topic_len, topic, (int)l->partition, l->offset, buf_text(&reason),
+               (int)at->partition, at->offset);
+        buf_clear(&reason);
         return;
     }
     buf_printf(out, "%s{\"topic\":\"%.*s\",\"partition\":%d,\"offset\":%" PRId64 ",\"reason\":\"",

@@ -177,7 +177,11 @@ def test_nothing_reaches_the_terminal(stack, make, bad):
     produce_raw(stack, topic, [(nasty.encode() + b"\x9b", value.encode(), [(f"h{nasty}", nasty.encode()), ("bin", b"\x9b\xc2")], NOW_MS)])
     setup.run_until_end()
     outputs = {}
+    setup.collection.insert_one({"eventId": f"{nasty} nobody asked for"})
     for options in ((), ("--json",)):
+        found = setup.command("verify", "--dead-letters", *options)
+        assert found.returncode == 1 and SHOWN in found.stdout.decode(), (found.stdout, found.stderr)
+        outputs["verify", *options] = found.stdout
         found = setup.command("explain", "--offset", f"{topic}:0:0", *options)
         assert found.returncode == (1 if bad else 0), found.stderr
         outputs["explain", *options] = found.stdout
