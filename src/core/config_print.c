@@ -121,6 +121,8 @@ static void print_value(const struct config_key *k, const void *base, struct buf
  */
 static void print_constant(const char *json, struct buf *out)
 {
+    struct buf shown = {0};
+
     if (*json != '"') {
         if (*json == '@')
             print_string(json, out);
@@ -128,12 +130,14 @@ static void print_constant(const char *json, struct buf *out)
             buf_add_text(out, json);
         return;
     }
+    buf_add_json_shown(&shown, json, strlen(json)); /* jansson leaves DEL, which TOML refuses */
     buf_add_text(out, json[1] == '@' ? "\"@" : "\"");
-    for (const char *at = json + 1; *at; at++) {
+    for (const char *at = shown.data + 1; *at; at++) {
         if (*at == '$' && (at[1] == '{' || at[1] == '$'))
             buf_add_char(out, '$');
         buf_add_char(out, *at);
     }
+    buf_clear(&shown);
 }
 
 static void print_pairs(const struct config_key *k, const void *base, struct buf *out)
