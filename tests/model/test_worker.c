@@ -251,7 +251,8 @@ static void on_stop(void *ctx)
     (void)ctx;
 }
 
-static void world_open(struct world *w, size_t threads)
+/* batch 0: as it is by default. The workers read it when they begin. */
+static void world_open(struct world *w, size_t threads, int64_t batch)
 {
     static const struct sink_ops sink = {
         .open = session_open, .close = session_close, .write = session_write, .explain = explain};
@@ -264,6 +265,8 @@ static void world_open(struct world *w, size_t threads)
     (void)pthread_mutex_init(&w->server.lock, NULL);
     w->config = config_parse(&in, &e);
     CHECK(w->config, "%s", e.text);
+    if (batch > 0)
+        w->config->worker.batch = batch;
     for (size_t i = 0; i < ROUTES; i++) {
         w->mappings[i] = mapping_new(&w->config->routes[i], &env, &e);
         CHECK(w->mappings[i], "%s", e.text);
@@ -410,7 +413,7 @@ static void test_odd_records_are_given_up(void **state)
     static struct world w;
 
     (void)state;
-    world_open(&w, 2);
+    world_open(&w, 2, 0);
     for (int64_t id = 0; id < 200; id++)
         offer(&w, 0, id, is_odd(id) ? (id % 2 ? "whole" : "each") : NULL);
     /* Each repetition needs a document that was stored meanwhile; another lane brings them. */
@@ -433,7 +436,7 @@ static void test_a_code_that_is_known(void **state)
     static struct world w;
 
     (void)state;
-    world_open(&w, 1);
+    world_open(&w, 1, 0);
     offer(&w, 0, 0, "known");
     for (int64_t id = 1000; dead_count(&w) == 0; id++) {
         CHECK(id < IDS, "it is not given up");
@@ -452,7 +455,7 @@ static void test_others_of_the_collection(void **state)
     static struct world w;
 
     (void)state;
-    world_open(&w, 2);
+    world_open(&w, 2, 0);
     offer(&w, 0, 0, "whole");
     for (int64_t id = 1000; id < 1100; id++) {
         offer(&w, 2, id, NULL);
@@ -475,7 +478,7 @@ static void test_duplicates_are_no_sign(void **state)
     static struct world w;
 
     (void)state;
-    world_open(&w, 1);
+    world_open(&w, 1, 0);
     offer(&w, 0, 5, NULL);
     wait_open(&w, 0);
     offer(&w, 0, 0, "each");
@@ -509,7 +512,7 @@ static void test_an_outage_with_unknown_codes(void **state)
 
     (void)state;
     for (int weather = REFUSES_ALL; weather <= REFUSES_EACH; weather++) {
-        world_open(&w, 2);
+        world_open(&w, 2, 0);
         for (int64_t id = 0; id < 300; id++)
             offer(&w, 0, id, NULL);
         wait_open(&w, 0);
@@ -542,10 +545,9 @@ static void test_a_server_that_flaps(void **state)
 
     (void)state;
     for (int bad = 0; bad <= 1; bad++) {
-        world_open(&w, 2);
+        world_open(&w, 2, 1);
         w.server.dice = dice_seed("test_worker flaps");
         w.config->retry.max_unknown = 20;
-        w.config->worker.batch = 1;
         atomic_store(&w.server.weather[0], FLAPS);
         for (int64_t id = 0; id < 500; id++)
             offer(&w, 0, id, bad && id == 0 ? "each" : NULL);
@@ -571,7 +573,7 @@ static void test_outages_and_odd_ones(void **state)
     int64_t id = 0, filler = 1000;
 
     (void)state;
-    world_open(&w, 2);
+    world_open(&w, 2, 0);
     w.config->retry.max_unknown = 12;
     for (int round = 0; round < 40; round++) {
         atomic_store(&w.server.weather[0], (int)dice_below(&dice, 2) * REFUSES_ALL +
@@ -605,7 +607,7 @@ static void test_a_route_that_nobody_can_write(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        world_open(&w, 2);
+        world_open(&w, 2, 0);
         assert_true(pipeline_wants(w.pipeline, 0, false));
         atomic_store(&w.server.weather[0], (int)t[i].weather);
         for (int64_t id = 0; id < 100; id++)
