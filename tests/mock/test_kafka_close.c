@@ -46,7 +46,7 @@ static void coordinator_down_at_close(void **state)
     m->commit_on_revoke = m->quiet = true;
     m->commit_wait_ms = 700;
     help_member_open(m);
-    help_until(m, 20, m->records == 40);
+    help_until(m, 40, m->records == 40);
     rd_kafka_mock_broker_set_down(c.mock, 3);
     close_in_time(m, 3000, false);
     assert_int_equal(m->revokes, 1); /* the drain took place */
@@ -68,7 +68,7 @@ static void slow_coordinator_at_close(void **state)
     m->commit_on_revoke = m->quiet = true;
     m->commit_wait_ms = 60000; /* close() has the last word */
     help_member_open(m);
-    help_until(m, 20, m->records == 40);
+    help_until(m, 40, m->records == 40);
     rd_kafka_mock_broker_set_rtt(c.mock, 3, 30000);
     close_in_time(m, 2000, false);
     assert_false(m->revoke_commit_ok);
@@ -128,8 +128,8 @@ static void a_deleted_topic_does_not_hold_the_end(void **state)
     help_member_open(m);
     help_until(m, 40, m->records == 40); /* a join that has to be repeated takes a session */
     rd_kafka_mock_topic_set_error(c.mock, "t", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
-    help_until(m, 20, (kafka_source_health(&m->source, &health), health.problem[0] != '\0'));
-    help_until(m, 20, m->revokes == 1);
+    help_until(m, 40, (kafka_source_health(&m->source, &health), health.problem[0] != '\0'));
+    help_until(m, 40, m->revokes == 1);
     close_in_time(m, 5000, true);
     (void)alarm(10); /* ends the program: librdkafka 2.0.2 would wait for ever */
     kafka_source_free(&m->source);

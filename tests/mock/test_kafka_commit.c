@@ -16,7 +16,7 @@ static void one_commit_in_flight(void **state)
     struct help_member *m = member_new(&c, "g", "t");
     coordinator_is(&c, "g", 2);
     help_member_open(m);
-    help_until(m, 20, m->records == 400);
+    help_until(m, 40, m->records == 400);
     rd_kafka_mock_broker_set_rtt(c.mock, 2, 700);
     assert_true(m->source.ops->commit(m->source.self, &point, 1, 0, &sent, &e));
     assert_true(sent);
@@ -59,7 +59,7 @@ static void a_refused_commit_is_not_ok(void **state)
     help_property(&m->h, "session.timeout.ms",
                   "6000"); /* the mock group waits for the old member */
     help_member_open(m);
-    help_until(m, 20, m->records == 40);
+    help_until(m, 40, m->records == 40);
 
     rd_kafka_mock_push_request_errors(c.mock, COMMIT_KEY, 1,
                                       RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED);

@@ -19,7 +19,7 @@ static void reads_everything_and_tells_the_ends(void **state)
     assert_true(m->source.ops->end_snapshot(m->source.self, &e));
     assert_true(m->source.ops->end_reached(m->source.self, NULL, 0, &reached, &e));
     assert_false(reached);
-    help_until(m, 20, m->records == 400 && m->ends == PARTITIONS);
+    help_until(m, 40, m->records == 400 && m->ends == PARTITIONS);
     assert_int_equal(m->assigns, PARTITIONS);
     assert_int_equal(m->skipped + m->again, 0);
 
@@ -52,7 +52,7 @@ static void reads_everything_and_tells_the_ends(void **state)
     help_member_open(m);
     assert_true(m->source.ops->end_snapshot(m->source.self, &e));
     help_until(
-        m, 20,
+        m, 40,
         (assert_true(m->source.ops->end_reached(m->source.self, NULL, 0, &reached, &e)), reached));
     assert_int_equal(m->records, 0);
     help_member_close(m);
@@ -83,14 +83,14 @@ static void a_refused_partition_does_not_stop_the_others(void **state)
     help_member_open(m);
     const struct kafka_source *s = m->source.self;
 
-    help_until(m, 20, m->records == 3000 && s->n_paused == 1);
+    help_until(m, 40, m->records == 3000 && s->n_paused == 1);
     assert_int_equal(m->slots[0].next, -1); /* nothing was handed out */
     produce(&c, "t", 400);
-    help_until(m, 20, m->records == 3300);
+    help_until(m, 40, m->records == 3300);
 
     m->choose = NULL;
     m->source.ops->wake(m->source.self);
-    help_until(m, 20, m->records == 4400 && m->ends >= PARTITIONS);
+    help_until(m, 40, m->records == 4400 && m->ends >= PARTITIONS);
     assert_int_equal(s->n_paused, 0);
     assert_int_equal(m->skipped + m->again, 0);
     assert_int_equal(m->slots[0].next, 1100);
@@ -134,7 +134,7 @@ static void paused_partitions_hold_little(void **state)
     m->choose = only_the_last;
     help_member_open(m);
     const struct kafka_source *s = m->source.self;
-    help_until(m, 20, s->n_paused == 1 && s->blocked != NULL);
+    help_until(m, 40, s->n_paused == 1 && s->blocked != NULL);
     for (int i = 0; i < 10; i++)
         help_step(m, 50);
     assert_int_equal(s->n_paused, 1);
@@ -142,7 +142,7 @@ static void paused_partitions_hold_little(void **state)
 
     m->choose = NULL;
     m->source.ops->wake(m->source.self);
-    help_until(m, 20, m->records == PARTITIONS);
+    help_until(m, 40, m->records == PARTITIONS);
     assert_int_equal(s->n_paused, 0);
     assert_int_equal(s->held_bytes, 0);
     help_member_close(m);
@@ -169,7 +169,7 @@ static void wake_ends_a_poll(void **state)
     cluster_open(&c, "t");
     struct help_member *m = member_new(&c, "g", "t");
     help_member_open(m);
-    help_until(m, 20, m->ends == PARTITIONS);
+    help_until(m, 40, m->ends == PARTITIONS);
     int64_t at = clock_mono_ms();
     assert_int_equal(pthread_create(&thread, NULL, wake_soon, m), 0);
     assert_false(help_step(m, 20000));
@@ -214,7 +214,7 @@ static void a_problem_passes(void **state)
     produce(&c, "t", 40);
     struct help_member *m = member_new(&c, "g", "t");
     help_member_open(m);
-    help_until(m, 20, m->records == 40);
+    help_until(m, 40, m->records == 40);
     assert_string_equal(problem_at(m, 0), "");
 
     refuse_fetches(&c, m);
@@ -223,7 +223,7 @@ static void a_problem_passes(void **state)
     assert_string_equal(problem_at(m, 61000), "");
 
     produce(&c, "t", 40);
-    help_until(m, 20, m->records == 80);
+    help_until(m, 40, m->records == 80);
     assert_string_equal(problem_at(m, 0), "");
 
     /* All fetches that were refused are over, or the next refusal would not be told of. */

@@ -47,7 +47,7 @@ static void dead_letter_topic_is_no_input(void **state)
     struct help_member *m = member_new(&c, "g", "^in\\..*");
     (void)snprintf(m->h.dead, sizeof m->h.dead, "in.dead");
     help_member_open(m);
-    help_until(m, 20, m->records >= 40 && m->ends >= PARTITIONS);
+    help_until(m, 40, m->records >= 40 && m->ends >= PARTITIONS);
     assert_int_equal(m->assigns, PARTITIONS);
     assert_int_equal(m->records, 40);
 
@@ -127,7 +127,7 @@ static void records_that_are_gone_are_told(void **state)
     m->dense = false;
     log_catch_begin(&caught);
     help_member_open(m);
-    help_until(m, 20, m->ends == PARTITIONS);
+    help_until(m, 40, m->ends == PARTITIONS);
     assert_true(log_catch_end(&caught, "records were deleted by retention"));
     assert_in_range(m->records, 1, RECORDS - 2);
     help_member_close(m);
@@ -151,7 +151,7 @@ static void not_wanting_keeps_the_membership(void **state)
     help_property(&m->h, "heartbeat.interval.ms", "300");
     m->h.config.worker.drain_timeout_ms = 500;
     help_member_open(m);
-    help_until(m, 20, m->records >= 1000);
+    help_until(m, 40, m->records >= 1000);
     atomic_store(&m->wants, false);
     uint64_t before = m->records;
     for (int64_t end = clock_mono_ms() + 8000; clock_mono_ms() < end;)
@@ -160,7 +160,7 @@ static void not_wanting_keeps_the_membership(void **state)
     assert_int_equal(m->revokes, 0);
     atomic_store(&m->wants, true);
     m->source.ops->wake(m->source.self);
-    help_until(m, 20, m->records == 4000);
+    help_until(m, 40, m->records == 4000);
     assert_int_equal(m->revokes + (int)m->skipped + (int)m->again, 0);
     help_member_close(m);
     mem_free(m);
