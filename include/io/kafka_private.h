@@ -73,7 +73,6 @@ void kafka_topics_hidden(const struct config *config, struct buf *out);
 struct kafka_source;
 
 struct kafka_slot {
-    struct kafka_source *source;
     uint32_t number;
     char *topic;
     int32_t partition;

@@ -109,7 +109,6 @@ struct kafka_slot *kafka_slot_of(struct kafka_source *s, const char *topic, int3
             return s->slots[i];
 
     slot = mem_new(sizeof *slot);
-    slot->source = s;
     slot->topic = mem_text(topic);
     slot->partition = partition;
     slot->route = config_route_of(s->config, topic);

@@ -11,7 +11,9 @@ import time
 import urllib.request
 import uuid
 
+import bson
 import pymongo
+from bson.int64 import Int64
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -173,6 +175,39 @@ def toml(value):
     if isinstance(value, list):
         return "[" + ", ".join(toml(v) for v in value) + "]"
     return json.dumps(value)
+
+
+def as_stored(value):
+    """JSON as docs/payloads.md says it is stored: every integer is an int64."""
+    if isinstance(value, bool) or not isinstance(value, (int, list, dict)):
+        return value
+    if isinstance(value, int):
+        return Int64(value)
+    if isinstance(value, list):
+        return [as_stored(item) for item in value]
+    return {name: as_stored(item) for name, item in value.items()}
+
+
+def raw(document):
+    """Bytes, so that types, names and the order inside of objects count; the order at the top does not."""
+    return sorted(bson.encode({name: item}) for name, item in document.items())
+
+
+class Nowhere:
+    """A stack for a Setup of which nothing is there, with Somewhere as its collection."""
+
+    brokers, mongo_uri = "127.0.0.1:1", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200"
+
+    @staticmethod
+    def topic(_):
+        return "orders.dead"
+
+
+class Somewhere:
+    name = "c"
+
+    class database:
+        name = "d"
 
 
 class Setup:

@@ -4,8 +4,7 @@ import json
 
 import bson
 import pytest
-from bson.int64 import Int64
-from harness import DATA, Record, Setup
+from harness import DATA, Record, Setup, as_stored, raw
 
 INSERTED, DUPLICATE = "inserted", "duplicate"
 
@@ -44,22 +43,6 @@ def between_neighbours(name):
     for i, (key, value) in enumerate(lines):
         records += [(neighbour(name, i), key), (value, key)]
     return records + [(neighbour(name, len(lines)), lines[-1][0])]
-
-
-def as_stored(value):
-    """JSON as docs/payloads.md says it is stored: every integer is an int64."""
-    if isinstance(value, bool) or value is None or isinstance(value, (str, float)):
-        return value
-    if isinstance(value, int):
-        return Int64(value)
-    if isinstance(value, list):
-        return [as_stored(item) for item in value]
-    return {name: as_stored(item) for name, item in value.items()}
-
-
-def raw(document):
-    """Bytes, so that types, names and the order inside of objects count; the order at the top does not."""
-    return sorted(bson.encode({name: item}) for name, item in document.items())
 
 
 def stored(collection):

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 from confluent_kafka.admin import (AclBinding, AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType)
-from harness import Setup
+from harness import Nowhere, Setup, Somewhere
 
 VERDICTS = "ok|wrong|can't tell|warning|none"
 
@@ -32,27 +32,12 @@ def well(stack, make, partitions=3, **options):
 # --- without a service ---
 
 
-class Nowhere:
-    brokers, mongo_uri = "127.0.0.1:1", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200"
-
-    @staticmethod
-    def topic(_):
-        return "orders.dead"
-
-
-class Collection:
-    name = "c"
-
-    class database:
-        name = "d"
-
-
 @pytest.fixture
 def offline(tmp_path):
     """offline(section=keys, ...) -> (status, stdout, stderr) of a check that may ask nobody."""
 
     def run(*options, **sections):
-        setup = Setup(Nowhere, tmp_path, "orders", collection=Collection)
+        setup = Setup(Nowhere, tmp_path, "orders", collection=Somewhere)
         for name, keys in sections.items():
             setup.sections.setdefault(name, {}).update(keys)
         done = setup.command("check", *options, seconds=10)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from bson import Int64, json_util
-from harness import BINARY, Record, Setup
+from harness import BINARY, Nowhere, Record, Setup, Somewhere
 
 
 def route_of(**more):
@@ -17,21 +17,8 @@ def route_of(**more):
 def explain(tmp_path):
     """explain(route, payload, options...) -> (status, {word: [texts]}, stderr). Nothing of what it names needs to be there."""
 
-    class Nowhere:
-        brokers, mongo_uri = "127.0.0.1:1", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200"
-
-        @staticmethod
-        def topic(_):
-            return "orders.dead"
-
-    class Collection:
-        name = "c"
-
-        class database:
-            name = "d"
-
     def run(route, payload, *options, topic="orders", **sections):
-        setup = Setup(Nowhere, tmp_path, "orders", collection=Collection)
+        setup = Setup(Nowhere, tmp_path, "orders", collection=Somewhere)
         setup.routes = [route] if isinstance(route, dict) else route
         for name, keys in sections.items():
             setup.sections.setdefault(name, {}).update(keys)

@@ -4,12 +4,10 @@ And places: what is put into a document never replaces what is there."""
 import itertools
 import json
 
-import bson
 import pytest
 from bson.codec_options import CodecOptions
-from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
-from harness import ROOT, Record, Setup
+from harness import ROOT, Record, Setup, as_stored, raw
 
 MODES = ("upsert", "insert", "auto")
 
@@ -60,21 +58,6 @@ DEDUPS = {
     "`into = \"_id\"`": {"key": ["eventId"], "into": "_id"},
     "`order.id`": {"key": ["order.id"]},
 }
-
-
-def as_stored(value):
-    """JSON as docs/payloads.md says it is stored: every integer is an int64."""
-    if isinstance(value, bool) or not isinstance(value, (int, list, dict)):
-        return value
-    if isinstance(value, int):
-        return Int64(value)
-    if isinstance(value, list):
-        return [as_stored(item) for item in value]
-    return {name: as_stored(item) for name, item in value.items()}
-
-
-def raw(document):
-    return sorted(bson.encode({name: item}) for name, item in document.items())
 
 
 def documents(collection):
