@@ -118,7 +118,7 @@ class Watch(threading.Thread):
         self._dead_read, self._dead_places = 0, set()
 
     def _read_dead_letters(self):
-        end = self._dead.get_watermark_offsets(TopicPartition(self.setup.dead_letter_topic, 0), timeout=10)[1]
+        end = self._dead.get_watermark_offsets(TopicPartition(self.setup.dead_letter_topic, 0), timeout=60)[1]
         while self._dead_read < end:
             message = self._dead.poll(5)
             if message is None or message.error():
@@ -126,9 +126,9 @@ class Watch(threading.Thread):
             self._dead_places.add(_place(message))
             self._dead_read = message.offset() + 1
 
-    def _sample(self):
+    def _sample(self, seconds=5):
         asked = [TopicPartition(self.feed.topic, p) for p in self.feed.log]
-        for tp in self._offsets.committed(asked, timeout=5):
+        for tp in self._offsets.committed(asked, timeout=seconds):
             before, now = self.highest[tp.partition], max(tp.offset, 0)
             if tp.error or now == before:
                 continue
@@ -167,7 +167,7 @@ class Watch(threading.Thread):
         self._stop_asked.set()
         self.join(60)
         assert not self.is_alive()
-        self._sample()  # here errors are errors
+        self._sample(60)  # here errors are errors
         self._offsets.close()
         self._dead.close()
         assert not self.wrong, self.wrong[:10]

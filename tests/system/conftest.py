@@ -1,8 +1,10 @@
 import os
 import random
+import subprocess
 import sys
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness  # noqa: E402
@@ -13,6 +15,7 @@ os.environ["MONGOC_DISABLE_SHM"] = "1"
 
 def pytest_addoption(parser):
     parser.addoption("--shard", metavar="I/N", default="0/1", help="only every N-th file, from the I-th on")
+    parser.addoption("--late", metavar="FILE", help="write there the names of the tests that failed by a time limit alone")
     parser.addoption("--keep-stack", metavar="DIR", help="use (and keep) the stack in this folder: faster while writing tests")
 
 
@@ -23,6 +26,23 @@ def pytest_collection_modifyitems(config, items):
     dropped = [item for item in items if item.path not in mine]
     items[:] = [item for item in items if item.path in mine]
     config.hook.pytest_deselected(items=dropped)
+
+
+def _is_late(error):
+    """Whether a test failed because something took too long, and not because something was wrong."""
+    if isinstance(error, KafkaException):
+        return error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+    return isinstance(error, (harness.TooLate, subprocess.TimeoutExpired)) or str(error).startswith("Timeout >")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    path = item.config.getoption("--late")
+    if path and report.failed and _is_late(call.excinfo.value):
+        with open(path, "a") as late:
+            late.write(item.nodeid + "\n")
+    return report
 
 
 @pytest.fixture(scope="session")

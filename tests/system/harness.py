@@ -24,15 +24,23 @@ DATA = ROOT / "tests" / "data"
 Record = collections.namedtuple("Record", "value key headers partition", defaults=(None, None, None))
 
 
+PATIENCE = 3  # the times that follow are those of a quiet machine; one that builds and fuzzes beside it is slower
+
+
+class TooLate(AssertionError):
+    """Something that was waited for did not come in time; nothing wrong was seen."""
+
+
 def wait_until(condition, seconds, what="the condition"):
-    """Returns the first true value of condition(); fails with `what` after so many seconds."""
+    """Returns the first true value of condition(); fails with `what` after so many seconds (of a quiet machine)."""
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {seconds} s")
+            raise TooLate(f"{what} did not come true within {seconds} s")
         time.sleep(0.05)
 
 
@@ -91,7 +99,7 @@ class Stack:
         for future in self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
             future.result(30)
         wait_until(
-            lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == partitions, 20, f"topic {name}"
+            lambda: len(self.admin.list_topics(name, timeout=60).topics[name].partitions) == partitions, 20, f"topic {name}"
         )
         return name
 
@@ -106,7 +114,7 @@ class Stack:
         if producer is None:  # one per kind: making one costs a second
             producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, **settings})
             self._producers[str(settings)] = producer
-        producer.list_topics(topic, timeout=10)  # else the first message to a new topic waits for a second
+        producer.list_topics(topic, timeout=60)  # else the first message to a new topic waits for a second
 
         def reported(error, _):
             if error:
@@ -132,7 +140,7 @@ class Stack:
              "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 50}
         )
         try:
-            partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+            partitions = list(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
             messages, open_partitions = [], set(partitions)
             deadline = time.monotonic() + 30
@@ -153,8 +161,8 @@ class Stack:
         """{partition: committed offset}; partitions without one are left out."""
         consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": group})
         try:
-            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-            found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=10)
+            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+            found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=60)
             return {p.partition: p.offset for p in found if p.offset >= 0}
         finally:
             consumer.close()
@@ -163,8 +171,8 @@ class Stack:
         """{partition: end offset}."""
         consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": uuid.uuid4().hex})
         try:
-            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-            return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
+            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+            return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1] for p in partitions}
         finally:
             consumer.close()
 
@@ -266,7 +274,8 @@ class Setup:
         return worker
 
     def command(self, name, *options, stdin=None, seconds=60):
-        return subprocess.run([BINARY, *name.split(), "-c", self.file(), *options], input=stdin, capture_output=True, timeout=seconds)
+        words = [BINARY, *name.split(), "-c", self.file(), *options]
+        return subprocess.run(words, input=stdin, capture_output=True, timeout=seconds * PATIENCE)
 
     def verify(self, *options):
         """The books of `idemsink verify --json`, with the exit status as "status"."""
@@ -324,7 +333,7 @@ class Worker:
     def get(self, path):
         """(status, body) of a page."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port()}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port()}{path}", timeout=20) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -374,9 +383,9 @@ class Worker:
         return self.wait(10)
 
     def wait(self, seconds):
-        return self.process.wait(timeout=seconds)
+        return self.process.wait(timeout=seconds * PATIENCE)
 
     def end(self):
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=60)

@@ -23,7 +23,7 @@
 #include "base/mem.h"
 #include "fakes/check.h"
 
-enum { HELP_PATIENCE_MS = 20000 };
+enum { HELP_PATIENCE_MS = 60000 };
 
 struct help_server {
     char dir[64];

@@ -47,7 +47,7 @@ class Ran:
         made = self.stack.admin.create_topics([NewTopic(name, 1, 1, config={"max.message.bytes": "20000000"}) for name in self.topics.values()])
         for future in made.values():
             future.result(30)
-        wait_until(lambda: set(self.topics.values()) <= set(self.stack.admin.list_topics(timeout=10).topics), 20, "the topics")
+        wait_until(lambda: set(self.topics.values()) <= set(self.stack.admin.list_topics(timeout=60).topics), 20, "the topics")
 
     def _route(self, group):
         route = group.table["route"]
@@ -161,7 +161,7 @@ def test_explain_says_the_same(ran):
         words = [BINARY, "explain", "-c", config, "--topic", ran.topics[row.group]]
         words += [] if record.key is None else ["--key", record.key.decode()]
         words += ["--null"] if record.value is None else []
-        done = subprocess.run(words, input=record.value, capture_output=True, timeout=20)
+        done = subprocess.run(words, input=record.value, capture_output=True, timeout=60)
         text = done.stdout.decode(errors="replace")
         if (done.returncode == 0) != (record.outcome in SETTLED) or (record.outcome not in SETTLED and record.outcome not in text):
             wrong.append((row.id, done.returncode, text, done.stderr))

@@ -25,7 +25,7 @@ def produce_raw(stack, topic, records, partition=0, **settings):
     """records: (key, value, headers, timestamp in ms)."""
     failed = []
     producer = Producer({"bootstrap.servers": stack.brokers, "linger.ms": 5, **settings})
-    producer.list_topics(topic, timeout=10)
+    producer.list_topics(topic, timeout=60)
     for key, value, headers, timestamp in records:
         producer.produce(topic, value, key, partition=partition, headers=headers, timestamp=timestamp,
                          on_delivery=lambda error, _: failed.append(error) if error else None)
@@ -255,7 +255,7 @@ def change(stack, topic, name, value):
 def delete(stack, topic):
     for future in stack.admin.delete_topics([topic]).values():
         future.result(30)
-    wait_until(lambda: topic not in stack.admin.list_topics(timeout=10).topics, 20, "the topic gone")
+    wait_until(lambda: topic not in stack.admin.list_topics(timeout=60).topics, 20, "the topic gone")
 
 
 @pytest.mark.parametrize("breaking,repairing,why", [
@@ -429,6 +429,6 @@ def test_a_route_that_takes_the_dead_letter_topic_is_refused(tmp_path, topics):
     for command in ("check", "run"):
         if topics == ["other"] and command == "run":
             continue
-        done = subprocess.run([BINARY, command, "-c", file], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([BINARY, command, "-c", file], capture_output=True, text=True, timeout=60)
         assert done.returncode == (0 if topics == ["other"] else 78), done.stderr
         assert topics == ["other"] or "takes the dead-letter topic" in done.stderr and len(done.stderr.splitlines()) == 1

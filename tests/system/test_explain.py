@@ -126,7 +126,7 @@ def test_a_terminal_is_told_what_is_waited_for(tmp_path):
     try:
         assert b"Ctrl-D" in process.stderr.readline()
         os.write(ours, b'{"id": 1}\n\x04')
-        assert b"$setOnInsert" in process.communicate(timeout=10)[0] and process.returncode == 0
+        assert b"$setOnInsert" in process.communicate(timeout=60)[0] and process.returncode == 0
     finally:
         process.kill()
         process.wait(10)

@@ -158,11 +158,11 @@ def test_caches_are_told_in_every_format(stack, make):
     port = stack.redis_uri.split(":")[2].split("/")[0]
     cli = ["redis-cli", "-p", port]
     keys = [f"{prefix}:{tail}" for tail in ("507f1f77bcf86cd799439011", "7", "kafka", "other")]
-    subprocess.run([*cli, "MSET", *[word for key in keys for word in (key, "1")]], check=True, capture_output=True, timeout=10)
+    subprocess.run([*cli, "MSET", *[word for key in keys for word in (key, "1")]], check=True, capture_output=True, timeout=60)
     for name, topic in topics.items():
         stack.produce(topic, [Record(formats[name], "kafka")])
     setup.run_until_end()
-    left = subprocess.run([*cli, "MGET", *keys], check=True, capture_output=True, timeout=10).stdout.split(b"\n")
+    left = subprocess.run([*cli, "MGET", *keys], check=True, capture_output=True, timeout=60).stdout.split(b"\n")
     assert left[:4] == [b"", b"", b"", b"1"]
 
 

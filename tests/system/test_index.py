@@ -58,7 +58,7 @@ def test_init_makes_index_and_dead_letter_topic_and_is_idempotent(stack, make):
         done = setup.command("init")
         assert done.returncode == 0, done.stderr
         assert done.stdout.decode().splitlines() == [f"dedup index of {name}: {index}", f"dead-letter topic {dead}: {letters}"]
-    assert len(stack.admin.list_topics(timeout=10).topics[dead].partitions) == 5
+    assert len(stack.admin.list_topics(timeout=60).topics[dead].partitions) == 5
     index = [i for i in setup.collection.list_indexes() if i["name"] != "_id_"]
     assert len(index) == 1 and index[0]["unique"] and dict(index[0]["key"]) == {"eventId": 1}
     done = setup.command("check", "--connect")

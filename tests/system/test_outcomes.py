@@ -114,7 +114,7 @@ def test_a_password_changes(guarded, guarded_setup):  # noqa: F811
     setup.wait_settled()
     guarded.root.admin.command("updateUser", setup.user, pwd="another")
     guarded.process.kill()  # and with it every connection
-    guarded.process.wait(timeout=10)
+    guarded.process.wait(timeout=60)
     guarded.process = subprocess.Popen(guarded.process.args, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     wait_until(lambda: guarded.root.admin.command("hello")["isWritablePrimary"], 30, "a primary")
     stack.produce(setup.topics[0], events("a", range(50, 60)))

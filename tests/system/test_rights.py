@@ -50,7 +50,7 @@ class GuardedMongo:
 
     def close(self):
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=60)
 
 
 @pytest.fixture(scope="module")

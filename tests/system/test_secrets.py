@@ -106,7 +106,7 @@ def shown_by_run(words, environment):
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
     try:
-        return process.communicate(timeout=15)[0].decode(errors="replace")
+        return process.communicate(timeout=60)[0].decode(errors="replace")
     finally:
         process.kill()
 
