@@ -107,10 +107,11 @@ def test_all_is_well(stack, make):
     assert found[f"dedup index of tests.{name}"][1] == "proved" and "version" in found["redis"][1]
     assert [what for what in found if what.startswith("redis ")] == ["redis PUBLISH ch:{eventId}", "redis UNLINK k:{eventId}", "redis INCR v",
                                                                     "redis EVAL v", "redis SET v", "redis PEXPIRE v", "redis XADD s"]
-    setup.run_until_end()
-    assert check(setup)[1][f"group {setup.group}"][1] == "allowed; 0 members, Empty"
     # Asking left no trace.
     assert stack.ends(dead) == {0: 0} and stack.ends(topic) == {0: 0, 1: 0, 2: 0} and not stack.committed(setup.group, topic)
+    stack.produce(topic, [{"eventId": "1"}])  # a group without offsets may be forgotten at any time
+    setup.run_until_end()
+    assert check(setup)[1][f"group {setup.group}"][1] == "allowed; 0 members, Empty"
 
 
 def test_json(stack, make):
