@@ -5,7 +5,7 @@ import threading
 import time
 
 from confluent_kafka import Consumer, TopicPartition
-from harness import Record
+from harness import Record, wait_until
 from pymongo.read_concern import ReadConcern
 
 
@@ -217,6 +217,18 @@ def random_faults(stack, faults, pause=(0.02, 0.15)):
         stop.set()
         thread.join(30)
         fail_point(stack, "off")
+
+
+def feed_until_retried(setup, feed, worker, count=400):
+    """More and more, until a fault has hit a write: a fast worker may be done before the first one comes."""
+
+    def retried():
+        setup.wait_settled(90)
+        if worker.metric("idemsink_retries_total") > 0:
+            return True
+        feed.send(count)
+
+    wait_until(retried, 60, "writes sent again")
 
 
 def rss_bytes(pid):
