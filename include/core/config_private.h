@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "core/config_keys.h"
+#include "core/template.h"
 
 /*
  * One parse. path is where we are ("route.0.dedup.key"): numbers count the elements of lists, and
@@ -53,8 +54,8 @@ void config_add_kind(const json_t *wrapped, bool secret, struct buf *out);
 /* --- the key table
  * ------------------------------------------------------------------------------------------ */
 
-/* Three structs hold keys; the name tells which. */
-enum config_group { GROUP_MAIN, GROUP_ROUTE, GROUP_INVALIDATE };
+/* Four structs hold keys; the name tells which. */
+enum config_group { GROUP_MAIN, GROUP_ROUTE, GROUP_COUNTER, GROUP_INVALIDATE };
 enum config_group config_group_of(const struct config_key *k);
 
 /* NULL: there is none. The name is section "." name, or name when section is "". */
@@ -113,6 +114,15 @@ bool config_paths_collide(const char *a, const char *b);
 /* Do the route's payloads have fields that a path can name? */
 bool config_has_fields(const struct config_route *r);
 
+/* "database.collection" at the path: *collection, which has both, is parted. */
+bool config_split_namespace(struct config_parse_state *s, char **collection, char **database);
+
+bool config_same_list(const struct config_list *a, const struct config_list *b);
+
+/* A template of the route at the path. */
+bool config_check_template(struct config_parse_state *s, size_t route, enum template_kind kind,
+                           const char *text);
+
 /* Where a path of the payload lies in the stored document; mem_free(). */
 char *config_document_path(const struct config_route *r, const char *path);
 
@@ -127,9 +137,14 @@ bool config_check_topics(struct config_parse_state *s);
 bool config_check_routes(struct config_parse_state *s);
 bool config_check_format(struct config_parse_state *s, size_t route);
 bool config_check_invalidations(struct config_parse_state *s);
+bool config_check_effects(struct config_parse_state *s);
 
 /* Does this key of [[route.invalidate]] say anything in this mode? */
 bool config_has_meaning(enum config_invalidate_mode mode, const char *key);
+
+/* Does this key of a sequence, an operation, a lock or the seen cache say anything in this route?
+ */
+bool config_effect_has_meaning(const struct config_route *r, const char *key);
 
 /* "^regex" against a topic; *wrong when it can't be compiled. */
 bool config_topic_matches(const char *pattern, const char *topic);

@@ -23,6 +23,7 @@
 
 #include "base/err.h"
 #include "core/config.h"
+#include "core/effect.h"
 #include "core/invalidation.h"
 #include "core/record.h"
 
@@ -44,8 +45,10 @@ struct write_op {
                          bytes, numbers by their value */
     bson_t *document; /* UPSERT: without _id when that is the dedup key (the filter brings it).
                          INSERT: whole */
-    bool has_effects; /* counters or sequences: needs a transaction (none yet) */
-    const void *lane; /* operations of one lane must be applied in order; only compared */
+    struct effects *effects; /* what it moves beside its document; NULL: the route has none. With
+                                [route.entity] filter is the event's _id in the ledger, and document
+                                that of the entity */
+    const void *lane;        /* operations of one lane must be applied in order; only compared */
     bool alone; /* under suspicion (core/suspicion.h): a command of its own, behind the others */
 };
 void write_op_clear(struct write_op *op);

@@ -9,17 +9,47 @@
 #include "core/mapping.h"
 #include "core/payload.h"
 #include "core/pick.h"
+#include "core/sequence.h"
 #include "core/template.h"
 
-/* One part of the dedup key. */
+/* One part of a key. */
 struct mapping_part {
     const char *text; /* as the operator wrote it */
     struct pick pick;
     bool has_type; /* of the route's types, for this very path */
     enum value_type type;
-    struct path place; /* where the document holds it; empty when into is "_id" */
+    struct path place; /* FIELDS: where the document holds it */
     char *name;        /* in the filter, or in the sub-document of _id */
     bool in_place;     /* the payload has it there and nothing moves it */
+};
+
+enum mapping_key_form {
+    MAPPING_KEY_FIELDS,      /* in fields of the document */
+    MAPPING_KEY_NAMES,       /* in fields of another document */
+    MAPPING_KEY_ID,          /* one part, as _id */
+    MAPPING_KEY_ID_DOCUMENT, /* parts as a sub-document that is _id */
+};
+
+/* Zero-initialised but for what and of_effect. */
+struct mapping_key {
+    const char *what; /* "dedup key" */
+    bool of_effect;   /* what can't be in it is REASON_EFFECT_VALUE */
+    enum mapping_key_form form;
+    struct mapping_part *parts;
+    size_t n;
+};
+
+/* What one [[route.counter]] adds to a field: amount, or the value at the path. */
+struct mapping_amount {
+    const char *name; /* of the field */
+    int64_t amount;
+    struct path path; /* n == 0: amount */
+};
+
+struct mapping_counter {
+    struct mapping_key filter;
+    struct mapping_amount *amounts;
+    size_t n_amounts;
 };
 
 struct mapping_type {
@@ -59,9 +89,18 @@ struct mapping {
     struct mapping_env env; /* a copy: its texts are borrowed, the struct is not */
     struct payload_rule payload;
 
-    struct mapping_part *parts;
-    size_t n_parts;
-    bool into_id;
+    struct mapping_key dedup;
+    /* The key by which a document is found in the route's collection: the dedup key, or, with
+     * [route.entity], that. Its parts are in the document. */
+    const struct mapping_key *own;
+
+    struct mapping_key entity; /* [route.entity] */
+    struct pick operation;     /* [route.operation] */
+    bool has_operation;        /* the record says what it does */
+    struct mapping_counter *counters;
+    size_t n_counters;
+    struct mapping_key group; /* [route.sequence] */
+    struct sequence_text *sequence_text;
 
     enum mapping_order_by order_by;
     struct pick order;
@@ -112,12 +151,30 @@ bool mapping_insert_changes(const struct mapping_work *w);
 /* mapping.c: the hash of what w->tree is now. */
 void mapping_hash_payload(struct mapping_work *w);
 
-/* mapping_dedup.c */
+/* mapping_key.c */
 bool mapping_dedup_new(struct mapping *m, struct err *e) MUST_CHECK;
-void mapping_dedup_free(struct mapping *m);
-/* Appends the filter to an empty document; r->json is parsed. False: the key is not usable; r is
- * rejected when `reject` is set. */
-bool mapping_dedup_filter(const struct mapping *m, struct record *r, bson_t *filter, bool reject);
+bool mapping_key_fields(const struct mapping *m, struct mapping_key *key,
+                        const struct config_list *sources, const struct config_list *fields,
+                        struct err *e) MUST_CHECK;
+bool mapping_key_id(const struct mapping *m, struct mapping_key *key,
+                    const struct config_list *sources, enum mapping_key_form form,
+                    struct err *e) MUST_CHECK;
+bool mapping_key_pairs(const struct mapping *m, struct mapping_key *key,
+                       const struct config_pairs *pairs, struct err *e) MUST_CHECK;
+void mapping_key_clear(struct mapping_key *key);
+/* Appends the filter to an empty document; r->json is parsed, or NULL for a tombstone. False: the
+ * key is not usable; r is rejected when `reject` is set. */
+bool mapping_key_filter(const struct mapping *m, const struct mapping_key *key, struct record *r,
+                        bson_t *filter, bool reject);
+
+/* mapping_effects.c */
+bool mapping_effects_new(struct mapping *m, struct err *e) MUST_CHECK;
+void mapping_effects_free(struct mapping *m);
+/* out->effects, where the route has some. False: r is rejected. */
+bool mapping_effects(const struct mapping *m, struct record *r, enum effect_action action,
+                     struct write_op *out);
+/* What the record does. False: it is rejected. */
+bool mapping_action(const struct mapping *m, struct record *r, enum effect_action *out);
 
 /* mapping_shape.c */
 bool mapping_shape_new(struct mapping *m, struct err *e) MUST_CHECK;

@@ -233,7 +233,9 @@ static bool read_table(struct config_parse_state *s, const char *section, void *
 static bool read_one(struct config_parse_state *s, enum config_group group, void *base,
                      json_t *wrapped)
 {
-    const char *section = group == GROUP_ROUTE ? "route" : "route.invalidate";
+    const char *section = group == GROUP_ROUTE     ? "route"
+                          : group == GROUP_COUNTER ? "route.counter"
+                                                   : "route.invalidate";
     char *here = mem_text(buf_text(&s->path));
     bool fine;
 
@@ -254,15 +256,26 @@ static bool read_one(struct config_parse_state *s, enum config_group group, void
     return fine;
 }
 
+static int64_t line_of_table(const json_t *wrapped)
+{
+    return json_integer_value(json_object_get(wrapped, "l"));
+}
+
+static bool is_list(struct config_parse_state *s, const char *section, const json_t *wrapped)
+{
+    return json_is_array(json_object_get(wrapped, "v")) ||
+           config_fail(s, "has to be a list of tables, [[%s]], not %s", section,
+                       config_kind_of(wrapped));
+}
+
 static bool read_invalidations(struct config_parse_state *s, struct config_route *route,
                                json_t *wrapped)
 {
     json_t *v = json_object_get(wrapped, "v");
     size_t n = json_array_size(v);
 
-    if (!json_is_array(v))
-        return config_fail(s, "has to be a list of tables, [[route.invalidate]], not %s",
-                           config_kind_of(wrapped));
+    if (!is_list(s, "route.invalidate", wrapped))
+        return false;
     route->invalidate = mem_array(n, sizeof route->invalidate[0]);
     route->n_invalidate = n;
     for (size_t i = 0; i < n; i++) {
@@ -270,7 +283,27 @@ static bool read_invalidations(struct config_parse_state *s, struct config_route
 
         if (!read_one(s, GROUP_INVALIDATE, &route->invalidate[i], json_array_get(v, i)))
             return false;
-        route->invalidate[i].line = json_integer_value(json_object_get(json_array_get(v, i), "l"));
+        route->invalidate[i].line = line_of_table(json_array_get(v, i));
+        config_leave(s, mark);
+    }
+    return true;
+}
+
+static bool read_counters(struct config_parse_state *s, struct config_route *route, json_t *wrapped)
+{
+    json_t *v = json_object_get(wrapped, "v");
+    size_t n = json_array_size(v);
+
+    if (!is_list(s, "route.counter", wrapped))
+        return false;
+    route->counters = mem_array(n, sizeof route->counters[0]);
+    route->n_counters = n;
+    for (size_t i = 0; i < n; i++) {
+        size_t mark = config_enter_index(s, i);
+
+        if (!read_one(s, GROUP_COUNTER, &route->counters[i], json_array_get(v, i)))
+            return false;
+        route->counters[i].line = line_of_table(json_array_get(v, i));
         config_leave(s, mark);
     }
     return true;
@@ -281,9 +314,8 @@ static bool read_routes(struct config_parse_state *s, json_t *wrapped)
     json_t *v = json_object_get(wrapped, "v");
     size_t n = json_array_size(v);
 
-    if (!json_is_array(v))
-        return config_fail(s, "has to be a list of tables, [[route]], not %s",
-                           config_kind_of(wrapped));
+    if (!is_list(s, "route", wrapped))
+        return false;
     s->config->routes = mem_array(n, sizeof s->config->routes[0]);
     s->config->n_routes = n;
     for (size_t i = 0; i < n; i++) {
@@ -309,6 +341,8 @@ static bool read_member(struct config_parse_state *s, const char *section, const
         fine = read_routes(s, wrapped);
     else if (strcmp(below, "route.invalidate") == 0)
         fine = read_invalidations(s, base, wrapped);
+    else if (strcmp(below, "route.counter") == 0)
+        fine = read_counters(s, base, wrapped);
     else if (!config_section_exists(below))
         fine = config_fail_unknown(s, section, member);
     else if (!json_is_object(json_object_get(wrapped, "v")))
@@ -396,9 +430,17 @@ void config_free(struct config *c)
 
         for (size_t j = 0; j < r->n_invalidate; j++)
             clear_group(GROUP_INVALIDATE, &r->invalidate[j]);
+        for (size_t j = 0; j < r->n_counters; j++) {
+            clear_group(GROUP_COUNTER, &r->counters[j]);
+            mem_free(r->counters[j].database);
+        }
         clear_group(GROUP_ROUTE, r);
+        mem_free(r->counters);
         mem_free(r->invalidate);
         mem_free(r->database);
+        mem_free(r->sequence.database);
+        mem_free(r->operation.ledger_database);
+        mem_free(r->lock.fence_database);
     }
     mem_free(c->routes);
     clear_group(GROUP_MAIN, c);
@@ -447,6 +489,11 @@ bool config_route_fail(const struct config *c, const char *topic, struct err *e)
         first = r->name;
     }
     return err_set(e, ERR_CONFIG, 0, "no route reads topic %s", topic);
+}
+
+bool config_has_effects(const struct config_route *r)
+{
+    return r->n_counters > 0 || config_has_sequence(r) || config_has_operation(r);
 }
 
 bool config_has_invalidations(const struct config *c)

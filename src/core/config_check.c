@@ -292,5 +292,6 @@ bool config_check(struct config_parse_state *s)
     if (*c->http.listen && !is_listen(c->http.listen))
         return config_fail(config_at(s, "http.listen"),
                            "is not host:port, like \"127.0.0.1:9464\"");
-    return config_check_routes(s) && config_check_topics(s) && config_check_invalidations(s);
+    return config_check_routes(s) && config_check_topics(s) && config_check_effects(s) &&
+           config_check_invalidations(s);
 }

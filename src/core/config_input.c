@@ -116,7 +116,7 @@ static int64_t route_by_name(const json_t *routes, const char *rest)
     return found;
 }
 
-/* Past "route.0." or "route.NAME." or "invalidate.1.". */
+/* Past "route.0." or "route.NAME." or "invalidate.1." or "counter.0.". */
 static bool enter_element(struct override *o, const char *list)
 {
     json_t *array = json_object_get(json_object_get(json_object_get(o->at, "v"), list), "v");
@@ -132,13 +132,15 @@ static bool enter_element(struct override *o, const char *list)
     } else
         skip = strcspn(rest, ".");
     if (number < 0)
-        return fail(o, route ? "no route has this name; write route.NUMBER.KEY or route.NAME.KEY"
-                             : "write invalidate.NUMBER.KEY");
+        return route ? fail(o, "no route has this name; write route.NUMBER.KEY or route.NAME.KEY")
+                     : fail(o, "write %s.NUMBER.KEY", list);
     if (!json_is_array(array) || (size_t)number >= json_array_size(array))
         return fail(o, "there is no %s number %" PRId64 ", the file has %zu (counted from 0)", list,
                     number, json_array_size(array));
     o->at = json_array_get(array, (size_t)number);
-    o->section = route ? "route" : "route.invalidate";
+    o->section = route                          ? "route"
+                 : strcmp(list, "counter") == 0 ? "route.counter"
+                                                : "route.invalidate";
     o->rest = rest + skip + 1;
     return true;
 }
@@ -295,6 +297,7 @@ static bool unknown(struct override *o)
 
 static bool apply(struct override *o)
 {
+    static const char *const lists[] = {"counter", "invalidate"};
     const char *equals = strchr(o->text, '=');
     json_t *probe;
 
@@ -311,8 +314,9 @@ static bool apply(struct override *o)
     o->section = "";
     if (starts(o->rest, "route") && !enter_element(o, "route"))
         return false;
-    if (*o->section && starts(o->rest, "invalidate") && !enter_element(o, "invalidate"))
-        return false;
+    for (size_t i = 0; *o->section && i < sizeof lists / sizeof lists[0]; i++)
+        if (starts(o->rest, lists[i]))
+            return enter_element(o, lists[i]) && (put_below(o) || (!o->known && unknown(o)));
     return put_below(o) || (!o->known && unknown(o));
 }
 

@@ -174,7 +174,7 @@ static bool check_invalidation(struct config_parse_state *s, size_t i, size_t j)
 }
 
 /* The same compilation that the mapping makes of it, so that a mistake has a place. */
-static bool check_template(struct config_parse_state *s, size_t i, enum template_kind kind,
+bool config_check_template(struct config_parse_state *s, size_t i, enum template_kind kind,
                            const char *text)
 {
     const struct config_route *r = &s->config->routes[i];
@@ -196,17 +196,17 @@ static bool check_templates(struct config_parse_state *s, size_t i, size_t j)
     enum template_kind key_kind = v->mode == INVALIDATE_MONSQLIZE ? TEMPLATE_GLOB : TEMPLATE_TEXT;
 
     config_at(s, "route.%zu.invalidate.%zu.channel", i, j);
-    if (*v->channel && !check_template(s, i, TEMPLATE_TEXT, v->channel))
+    if (*v->channel && !config_check_template(s, i, TEMPLATE_TEXT, v->channel))
         return false;
     config_at(s, "route.%zu.invalidate.%zu.stream", i, j);
-    if (*v->stream && !check_template(s, i, TEMPLATE_TEXT, v->stream))
+    if (*v->stream && !config_check_template(s, i, TEMPLATE_TEXT, v->stream))
         return false;
     config_at(s, "route.%zu.invalidate.%zu.payload", i, j);
-    if (*v->payload && !check_template(s, i, TEMPLATE_JSON, v->payload))
+    if (*v->payload && !config_check_template(s, i, TEMPLATE_JSON, v->payload))
         return false;
     for (size_t k = 0; k < v->keys.n; k++)
-        if (!check_template(config_at(s, "route.%zu.invalidate.%zu.keys.%zu", i, j, k), i, key_kind,
-                            v->keys.items[k]))
+        if (!config_check_template(config_at(s, "route.%zu.invalidate.%zu.keys.%zu", i, j, k), i,
+                                   key_kind, v->keys.items[k]))
             return false;
     return true;
 }

@@ -7,6 +7,7 @@
 
 #define MAIN(f)       offsetof(struct config, f)
 #define ROUTE(f)      offsetof(struct config_route, f)
+#define COUNTER(f)    offsetof(struct config_counter, f)
 #define INVALIDATE(f) offsetof(struct config_invalidate, f)
 
 /* clang-format off */
@@ -87,6 +88,17 @@ const struct config_key config_keys[] = {
      "How often a record that MongoDB refuses with a code that nobody knows is repeated alone, other documents "
      "being stored meanwhile, before it is dead-lettered as rejected; 0: never."},
 
+    {"effects.sweep_after", CONFIG_DURATION, MAIN(effects.sweep_after_ms), "30s", 1 * SECOND, 24 * HOUR, NULL, 0,
+     "effects = log: how old an effect that was begun and not finished is when another process finishes it."},
+    {"effects.attempt", CONFIG_DURATION, MAIN(effects.attempt_ms), "5s", 500 * MS, 5 * MINUTE, NULL, 0,
+     "effects = log: how long one attempt may take by MongoDB's clock; what comes later is refused by the server."},
+    {"effects.keep", CONFIG_INT, MAIN(effects.keep), "50000", 1000, 1000000, NULL, 0,
+     "effects = log: most operations that a counter document remembers as applied."},
+    {"effects.reconcile_every", CONFIG_DURATION, MAIN(effects.reconcile_every_ms), "0s", 0, 8760 * HOUR, NULL, 0,
+     "How often one of the processes compares all counters with the truth, and repairs them; 0s: never."},
+    {"effects.reconcile_from", CONFIG_ENUM, MAIN(effects.reconcile_from), "primary", 0, 0, "primary|secondary", 0,
+     "Where the truth is counted; what differs is looked at again on the primary."},
+
     {"dead_letter.topic", CONFIG_STRING, MAIN(dead_letter.topic), "", 0, 0, NULL, 0,
      "Topic for records that can never be stored; empty: none."},
     {"dead_letter.on_bad_record", CONFIG_ENUM, MAIN(dead_letter.on_bad_record), "stop", 0, 0, "stop|skip", 0,
@@ -117,8 +129,8 @@ const struct config_key config_keys[] = {
     {"route.write", CONFIG_ENUM, ROUTE(write), "upsert", 0, 0, "upsert|insert|auto", 0,
      "How documents are written, with the same result: upsert; insert, cheaper while duplicates are rare; auto (look up, "
      "then insert what is not there), cheaper where they are many."},
-    {"route.tombstone", CONFIG_ENUM, ROUTE(tombstone), "skip", 0, 0, "skip|dead_letter", 0,
-     "What a record with a null value is."},
+    {"route.tombstone", CONFIG_ENUM, ROUTE(tombstone), "skip", 0, 0, "skip|dead_letter|delete", 0,
+     "What a record with a null value is; delete: it removes its entity ([route.entity])."},
     {"route.ensure_index", CONFIG_BOOL, ROUTE(ensure_index), "false", 0, 0, NULL, 0,
      "Whether a missing dedup index is made at start, as idemsink init does."},
     {"route.trust_index", CONFIG_BOOL, ROUTE(trust_index), "false", 0, 0, NULL, 0,
@@ -131,6 +143,9 @@ const struct config_key config_keys[] = {
      "Document path below which the whole payload is stored; empty: at the top."},
     {"route.source_fields", CONFIG_STRING, ROUTE(source_fields), "", 0, 0, NULL, 0,
      "Document path of a sub-document with topic, partition, offset, timestamp and key; empty: off."},
+    {"route.effects", CONFIG_ENUM, ROUTE(effects), "auto", 0, 0, "auto|transaction|log", 0,
+     "How counters and removals follow exactly once: in one transaction with the document, or by a log in it; auto: "
+     "transaction, but for a standalone mongod."},
     {"route.dedup.key", CONFIG_LIST, ROUTE(dedup.key), NULL, 1, 8, NULL, CONFIG_REQUIRED,
      "The identity of the event: value paths, @key, @header.NAME or @offset."},
     {"route.dedup.into", CONFIG_ENUM, ROUTE(dedup.into_id), "", 0, 0, "|_id", CONFIG_AS_BOOL,
@@ -141,6 +156,55 @@ const struct config_key config_keys[] = {
      "Whether a duplicate with another payload than the stored one is told apart: counted and logged, or a dead letter."},
     {"route.dedup.conflict_field", CONFIG_STRING, ROUTE(dedup.conflict_field), "_payload_hash", 0, 0, NULL, 0,
      "Where the document holds the hash of its payload for that, a name at its top."},
+    {"route.entity.key", CONFIG_LIST, ROUTE(entity.key), NULL, 0, 8, NULL, 0,
+     "What an event adds or removes, where that is not the event itself: value paths, @key or @header.NAME."},
+    {"route.entity.fields", CONFIG_LIST, ROUTE(entity.fields), NULL, 0, 8, NULL, 0,
+     "Document paths of the parts of key, one each; default: where a value path lies in the document."},
+    {"route.operation.source", CONFIG_STRING, ROUTE(operation.source), "", 0, 0, NULL, 0,
+     "Which value says what the event does: a value path or @header.NAME; empty: all insert, tombstones delete."},
+    {"route.operation.insert", CONFIG_LIST, ROUTE(operation.insert), NULL, 0, 20, NULL, 0,
+     "Its values that add the entity."},
+    {"route.operation.delete", CONFIG_LIST, ROUTE(operation.remove), NULL, 0, 20, NULL, 0,
+     "Its values that remove the entity."},
+    {"route.operation.ledger", CONFIG_STRING, ROUTE(operation.ledger), "", 0, 0, NULL, 0,
+     "Collection with one document per event, database.collection; default: the route's with _ledger behind it."},
+    {"route.operation.ledger_expire", CONFIG_DURATION, ROUTE(operation.ledger_expire_ms), "0s", 0, 87600 * HOUR, NULL, 0,
+     "How long the ledger remembers an event, longer than Kafka can deliver it again; 0s: for ever."},
+    {"route.sequence.field", CONFIG_STRING, ROUTE(sequence.field), "", 0, 0, NULL, 0,
+     "Field of the document, at its top, that gets the number (int64); empty: no sequence."},
+    {"route.sequence.group", CONFIG_LIST, ROUTE(sequence.group), NULL, 0, 8, NULL, 0,
+     "Numbers are counted per value of these: value paths, @key, @header.NAME or @topic; empty: one count for all."},
+    {"route.sequence.mode", CONFIG_ENUM, ROUTE(sequence.mode), "gapless", 0, 0, "gapless|block|max", 0,
+     "gapless: 1, 2, 3 without a hole, by a transaction; block: a crash may leave holes; max: the highest there is + 1, "
+     "for collections whose numbers others give, too."},
+    {"route.sequence.start", CONFIG_INT, ROUTE(sequence.start), "1", INT64_MIN / 2, INT64_MAX / 2, NULL, 0,
+     "The first number of a group."},
+    {"route.sequence.collection", CONFIG_STRING, ROUTE(sequence.collection), "", 0, 0, NULL, 0,
+     "Collection of the groups' counters, database.collection; default: the route's with _sequences behind it."},
+    {"route.sequence.template", CONFIG_STRING, ROUTE(sequence.template), "", 0, 0, NULL, 0,
+     "Text with the number in it, like {category}-{seq:06}; empty: none."},
+    {"route.sequence.template_field", CONFIG_STRING, ROUTE(sequence.template_field), "", 0, 0, NULL, 0,
+     "Field of the document, at its top, that gets the text."},
+    {"route.lock.key", CONFIG_STRING, ROUTE(lock.key), "", 0, 0, NULL, 0,
+     "Template of the lock's key in Redis, held while the record is written; empty: no lock."},
+    {"route.lock.prefix", CONFIG_STRING, ROUTE(lock.prefix), "monsqlize:lock:", 0, 0, NULL, 0,
+     "What stands before the key: that of the programs that take the same locks."},
+    {"route.lock.ttl", CONFIG_DURATION, ROUTE(lock.ttl_ms), "10s", 100 * MS, 10 * MINUTE, NULL, 0,
+     "How long Redis keeps a lock whose holder has died."},
+    {"route.lock.wait", CONFIG_DURATION, ROUTE(lock.wait_ms), "200ms", 0, 1 * MINUTE, NULL, 0,
+     "How long a batch waits for locks; a record that has none by then goes back into its lane."},
+    {"route.lock.fence", CONFIG_STRING, ROUTE(lock.fence), "", 0, 0, NULL, 0,
+     "Collection of the fencing numbers, database.collection: a holder whose lock has run out can't write; empty: none."},
+    {"route.seen.entries", CONFIG_INT, ROUTE(seen.entries), "0", 0, 100000000, NULL, 0,
+     "Dedup keys that are remembered as stored, so that a duplicate needs no MongoDB; 0: none."},
+    {"route.seen.bytes", CONFIG_BYTES, ROUTE(seen.bytes), "128MiB", 64 * KIB, 1024 * GIB, NULL, 0,
+     "Most bytes that they take; what comes first holds."},
+    {"route.seen.ttl", CONFIG_DURATION, ROUTE(seen.ttl_ms), "10m", 1 * SECOND, 8760 * HOUR, NULL, 0,
+     "How long a key is remembered."},
+    {"route.seen.redis", CONFIG_STRING, ROUTE(seen.redis), "", 0, 0, NULL, 0,
+     "Prefix of keys in Redis by which processes share what they have seen; {route} is the route's name; empty: off."},
+    {"route.seen.drop_on", CONFIG_STRING, ROUTE(seen.drop_on), "", 0, 0, NULL, 0,
+     "Channel of Redis on which others tell that they changed the collection: then all is forgotten; empty: off."},
     {"route.types", CONFIG_PAIRS, ROUTE(types), NULL, 0, 1000,
      "date|date_ms|date_s|date_us|objectid|decimal|long|double|uuid|binary|binary_url", 0,
      "Payload path = type that the value is converted to."},
@@ -148,6 +212,17 @@ const struct config_key config_keys[] = {
      "Payload path = path under which the value is stored instead."},
     {"route.set", CONFIG_PAIRS, ROUTE(set), NULL, 0, 1000, NULL, 0,
      "Document path = constant, or a source: @topic, @partition, @offset, @timestamp, @key, @header.NAME."},
+
+    {"route.counter.collection", CONFIG_STRING, COUNTER(collection), NULL, 0, 0, NULL, CONFIG_REQUIRED,
+     "Where the counter documents are, database.collection."},
+    {"route.counter.upsert", CONFIG_BOOL, COUNTER(upsert), "true", 0, 0, NULL, 0,
+     "Whether a counter document that is not there is made; else the move is dropped and counted."},
+    {"route.counter.mirror", CONFIG_STRING, COUNTER(mirror), "", 0, 0, NULL, 0,
+     "Key in Redis that gets the acknowledged values, with the filter's fields in braces; empty: off."},
+    {"route.counter.filter", CONFIG_PAIRS, COUNTER(filter), NULL, 1, 8, NULL, CONFIG_REQUIRED,
+     "Field of the counter document = source: a value path, @key, @header.NAME, @topic."},
+    {"route.counter.inc", CONFIG_PAIRS, COUNTER(inc), NULL, 1, 20, NULL, CONFIG_REQUIRED,
+     "Field of the counter document = how much a new event adds: an integer, or a value path to one."},
 
     {"route.invalidate.mode", CONFIG_ENUM, INVALIDATE(mode), NULL, 0, 0, "pubsub|unlink|monsqlize|version|stream", CONFIG_REQUIRED,
      "PUBLISH a message, UNLINK keys, monSQLize's messages, INCR the keys of generations, or XADD to a stream."},
@@ -184,12 +259,15 @@ const struct config_key config_keys[] = {
 /* clang-format on */
 const size_t config_keys_count = sizeof config_keys / sizeof config_keys[0];
 
-static const char route_prefix[] = "route.", invalidate_prefix[] = "route.invalidate.";
+static const char route_prefix[] = "route.", counter_prefix[] = "route.counter.",
+                  invalidate_prefix[] = "route.invalidate.";
 
 enum config_group config_group_of(const struct config_key *k)
 {
     if (strncmp(k->name, invalidate_prefix, sizeof invalidate_prefix - 1) == 0)
         return GROUP_INVALIDATE;
+    if (strncmp(k->name, counter_prefix, sizeof counter_prefix - 1) == 0)
+        return GROUP_COUNTER;
     if (strncmp(k->name, route_prefix, sizeof route_prefix - 1) == 0)
         return GROUP_ROUTE;
     return GROUP_MAIN;

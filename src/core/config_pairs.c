@@ -1,6 +1,6 @@
 /*
  * config_pairs.c - tables whose names are free: kafka.properties, route.types, route.rename,
- * route.set.
+ * route.set, route.counter.filter, route.counter.inc.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -124,14 +124,51 @@ static char *convert_constant(struct config_parse_state *s, const char *name, co
     return NULL;
 }
 
+static char *convert_source(struct config_parse_state *s, const char *name, const json_t *wrapped)
+{
+    const json_t *v = plain_text(wrapped);
+    const char *fault = config_path_fault(name, true);
+
+    if (fault)
+        config_fail(s, "\"%s\" %s", name, fault);
+    else if (!v)
+        return refuse_kind(s, "a source in quotes", false, wrapped);
+    else if ((fault = config_source_fault(json_string_value(v),
+                                          SOURCE_KEY | SOURCE_TOPIC | SOURCE_HEADER | SOURCE_PATH)))
+        config_fail(s, "\"%.60s\" %s", json_string_value(v), fault);
+    else
+        return mem_text(json_string_value(v));
+    return NULL;
+}
+
+/* JSON: a number, or a path as a string. */
+static char *convert_amount(struct config_parse_state *s, const char *name, const json_t *wrapped)
+{
+    const json_t *v = json_object_get(wrapped, "v");
+    const char *fault = config_path_fault(name, true);
+
+    if (fault)
+        config_fail(s, "\"%s\" %s", name, fault);
+    else if (json_is_integer(v) && json_integer_value(v) == 0)
+        config_fail(s, "0 moves nothing");
+    else if (json_is_integer(v) && json_integer_value(v) == INT64_MIN)
+        config_fail(s, "has no counterpart with the other sign");
+    else if (!json_is_integer(v) && !plain_text(wrapped))
+        return refuse_kind(s, "an integer, or a value path in quotes", false, wrapped);
+    else if (json_is_string(v) && (fault = config_path_fault(json_string_value(v), false)))
+        config_fail(s, "\"%.60s\" %s", json_string_value(v), fault);
+    else
+        return json_text(v);
+    return NULL;
+}
+
 static const struct {
     const char *key;
     convert_fn *convert;
 } converters[] = {
-    {"kafka.properties", convert_property},
-    {"route.types", convert_type},
-    {"route.rename", convert_rename},
-    {"route.set", convert_constant},
+    {"kafka.properties", convert_property},   {"route.types", convert_type},
+    {"route.rename", convert_rename},         {"route.set", convert_constant},
+    {"route.counter.filter", convert_source}, {"route.counter.inc", convert_amount},
 };
 
 static convert_fn *converter_of(const struct config_key *k)

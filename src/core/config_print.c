@@ -53,6 +53,27 @@ static void print_secret(const struct config_key *k, const char *text, struct bu
     buf_clear(&shown);
 }
 
+/* "database." before a collection; the text was parted. */
+static void print_database(const struct config_key *k, const void *base, struct buf *out)
+{
+    const struct config_route *r = base;
+    const struct config_counter *c = base;
+    const char *database = NULL;
+
+    if (strcmp(k->name, "route.collection") == 0)
+        database = r->database;
+    else if (strcmp(k->name, "route.sequence.collection") == 0)
+        database = r->sequence.database;
+    else if (strcmp(k->name, "route.operation.ledger") == 0)
+        database = r->operation.ledger_database;
+    else if (strcmp(k->name, "route.lock.fence") == 0)
+        database = r->lock.fence_database;
+    else if (strcmp(k->name, "route.counter.collection") == 0)
+        database = c->database;
+    if (database)
+        buf_printf(out, "%s.", database);
+}
+
 static void print_string_key(const struct config_key *k, const void *base, struct buf *out)
 {
     const char *text = *(char *const *)((const char *)base + k->field);
@@ -62,8 +83,7 @@ static void print_string_key(const struct config_key *k, const void *base, struc
         print_secret(k, text, out);
         return;
     }
-    if (strcmp(k->name, "route.collection") == 0)
-        buf_printf(&whole, "%s.", ((const struct config_route *)base)->database);
+    print_database(k, base, &whole);
     buf_add_text(&whole, text);
     print_string(buf_text(&whole), out);
     buf_clear(&whole);
@@ -153,7 +173,7 @@ static void print_pairs(const struct config_key *k, const void *base, struct buf
         buf_add_text(out, "\" = ");
         if (properties && config_property_secret(p->items[i].name))
             buf_add_text(out, "\"***\"");
-        else if (strcmp(k->name, "route.set") == 0)
+        else if (strcmp(k->name, "route.set") == 0 || strcmp(k->name, "route.counter.inc") == 0)
             print_constant(p->items[i].value, out);
         else
             print_string(p->items[i].value, out);
@@ -168,6 +188,8 @@ static bool meaningless(const struct config *c, const struct config_key *k, cons
 
     if (strcmp(k->name, "dead_letter.on_bad_record") == 0)
         return *c->dead_letter.topic != '\0';
+    if (config_group_of(k) == GROUP_ROUTE && !config_effect_has_meaning(base, k->name))
+        return true;
     if (strcmp(k->name, "route.dedup.fields") == 0)
         return ((const struct config_route *)base)->dedup.into_id;
     return config_group_of(k) == GROUP_INVALIDATE && !config_has_meaning(v->mode, k->name);
@@ -191,7 +213,8 @@ static void print_group(const struct config *c, enum config_group group, const v
         name = strrchr(k->name, '.') + 1;
         len = (size_t)(name - k->name) - 1;
         if (len != section_len || memcmp(section, k->name, len) != 0) {
-            bool list = strncmp(k->name, "route", len) == 0 || group == GROUP_INVALIDATE;
+            bool list = strncmp(k->name, "route", len) == 0 || group == GROUP_INVALIDATE ||
+                        group == GROUP_COUNTER;
 
             buf_printf(out, list ? "\n[[%.*s]]\n" : "\n[%.*s]\n", (int)len, k->name);
             section = k->name;
@@ -210,6 +233,8 @@ void config_print(const struct config *c, struct buf *out)
     print_group(c, GROUP_MAIN, c, out);
     for (size_t i = 0; i < c->n_routes; i++) {
         print_group(c, GROUP_ROUTE, &c->routes[i], out);
+        for (size_t j = 0; j < c->routes[i].n_counters; j++)
+            print_group(c, GROUP_COUNTER, &c->routes[i].counters[j], out);
         for (size_t j = 0; j < c->routes[i].n_invalidate; j++)
             print_group(c, GROUP_INVALIDATE, &c->routes[i].invalidate[j], out);
     }

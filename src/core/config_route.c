@@ -12,12 +12,11 @@
  */
 
 /* MongoDB's own limits: 63 bytes for a database, 255 for "database.collection". */
-static bool split_namespace(struct config_parse_state *s, size_t i, struct config_route *r)
+bool config_split_namespace(struct config_parse_state *s, char **collection, char **database)
 {
-    char *text = r->collection, *dot = strchr(text, '.');
+    char *text = *collection, *dot = strchr(text, '.');
     size_t database_len = dot ? (size_t)(dot - text) : 0;
 
-    config_at(s, "route.%zu.collection", i);
     if (database_len == 0 || dot[1] == '\0')
         return config_fail(s, "\"%.60s\" has to be database.collection", text);
     if (strcspn(text, "/\\ \"$*<>:|?") < database_len || database_len > 63)
@@ -29,14 +28,20 @@ static bool split_namespace(struct config_parse_state *s, size_t i, struct confi
         return config_fail(s, "\"%.60s\" is not a collection that documents can go to", text);
     if (strlen(text) > 255)
         return config_fail(s, "is longer than 255 bytes");
-    if (*r->name == '\0') {
-        mem_free(r->name);
-        r->name = mem_text(text);
-    }
-    r->database = mem_text_n(text, database_len);
-    r->collection = mem_text(dot + 1);
+    *database = mem_text_n(text, database_len);
+    *collection = mem_text(dot + 1);
     mem_free(text);
     return true;
+}
+
+static bool split_collection(struct config_parse_state *s, size_t i, struct config_route *r)
+{
+    if (*r->name == '\0') {
+        mem_free(r->name);
+        r->name = mem_text(r->collection);
+    }
+    return config_split_namespace(config_at(s, "route.%zu.collection", i), &r->collection,
+                                  &r->database);
 }
 
 static bool check_name(struct config_parse_state *s, size_t i)
@@ -335,31 +340,6 @@ static bool default_fields(struct config_parse_state *s, size_t i, struct config
     return true;
 }
 
-static bool check_fields(struct config_parse_state *s, size_t i, struct config_route *r)
-{
-    const struct config_list *fields = &r->dedup.fields;
-
-    config_at(s, "route.%zu.dedup.fields", i);
-    if (r->dedup.into_id)
-        return fields->n == 0 ||
-               config_fail(s, "has no meaning together with dedup.into = \"_id\"");
-    if (fields->n == 0) {
-        if (!default_fields(s, i, r))
-            return false;
-    } else if (fields->n != r->dedup.key.n)
-        return config_fail(s, "has %zu paths, and dedup.key has %zu parts: one each", fields->n,
-                           r->dedup.key.n);
-    if (!check_paths(s, i, "dedup.fields", fields, true))
-        return false;
-    for (size_t j = 0; j < fields->n; j++)
-        if (config_paths_collide(fields->items[j], "_id"))
-            return config_fail(config_at(s, "route.%zu.dedup.fields.%zu", i, j),
-                               "\"%.60s\": for an identity that is the document's _id set "
-                               "dedup.into = \"_id\"",
-                               fields->items[j]);
-    return true;
-}
-
 /* The names that mapping_dedup.c gives the parts in _id: without "@", and "_" for "." and "$". */
 static bool same_id_name(const char *a, const char *b)
 {
@@ -388,6 +368,39 @@ static bool check_id_names(struct config_parse_state *s, size_t i, const struct 
     return true;
 }
 
+static bool check_fields(struct config_parse_state *s, size_t i, struct config_route *r)
+{
+    const struct config_list *fields = &r->dedup.fields;
+
+    config_at(s, "route.%zu.dedup.fields", i);
+    if (config_has_operation(r)) {
+        if (fields->n > 0 || r->dedup.into_id)
+            return config_fail(config_at(s, "route.%zu.dedup.%s", i, fields->n ? "fields" : "into"),
+                               "has no meaning together with [route.entity]: the identity of the "
+                               "event is the _id of its document in the ledger");
+        r->dedup.into_id = true;
+        return check_id_names(s, i, &r->dedup.key);
+    }
+    if (r->dedup.into_id)
+        return fields->n == 0 ||
+               config_fail(s, "has no meaning together with dedup.into = \"_id\"");
+    if (fields->n == 0) {
+        if (!default_fields(s, i, r))
+            return false;
+    } else if (fields->n != r->dedup.key.n)
+        return config_fail(s, "has %zu paths, and dedup.key has %zu parts: one each", fields->n,
+                           r->dedup.key.n);
+    if (!check_paths(s, i, "dedup.fields", fields, true))
+        return false;
+    for (size_t j = 0; j < fields->n; j++)
+        if (config_paths_collide(fields->items[j], "_id"))
+            return config_fail(config_at(s, "route.%zu.dedup.fields.%zu", i, j),
+                               "\"%.60s\": for an identity that is the document's _id set "
+                               "dedup.into = \"_id\"",
+                               fields->items[j]);
+    return true;
+}
+
 static bool check_dedup(struct config_parse_state *s, size_t i, struct config_route *r)
 {
     for (size_t j = 0; j < r->dedup.key.n; j++) {
@@ -401,7 +414,7 @@ static bool check_dedup(struct config_parse_state *s, size_t i, struct config_ro
     return (!r->dedup.into_id || check_id_names(s, i, &r->dedup.key)) && check_fields(s, i, r);
 }
 
-static bool same_list(const struct config_list *a, const struct config_list *b)
+bool config_same_list(const struct config_list *a, const struct config_list *b)
 {
     for (size_t i = 0; i < a->n && i < b->n; i++)
         if (strcmp(a->items[i], b->items[i]) != 0)
@@ -416,8 +429,8 @@ static bool same_identity(const struct config_dedup *a, const struct config_dedu
     if (a->into_id != b->into_id)
         return false;
     if (!a->into_id)
-        return same_list(&a->fields, &b->fields);
-    return a->key.n == b->key.n && (a->key.n == 1 || same_list(&a->key, &b->key));
+        return config_same_list(&a->fields, &b->fields);
+    return a->key.n == b->key.n && (a->key.n == 1 || config_same_list(&a->key, &b->key));
 }
 
 /* A document of one route is a duplicate in the other: both must look for its hash in one place. */
@@ -437,7 +450,8 @@ static bool check_shared(struct config_parse_state *s, size_t i)
         bool same_collection = strcmp(r->database, other->database) == 0 &&
                                strcmp(r->collection, other->collection) == 0;
 
-        if (same_collection && !same_identity(&r->dedup, &other->dedup))
+        if (same_collection && !config_has_operation(r) && !config_has_operation(other) &&
+            !same_identity(&r->dedup, &other->dedup))
             return config_fail(config_at(s, "route.%zu.dedup", i),
                                "route \"%.60s\" goes into the same collection %.80s.%.80s with "
                                "another dedup key: both need the same fields in the same order",
@@ -456,7 +470,7 @@ bool config_check_routes(struct config_parse_state *s)
     for (size_t i = 0; i < s->config->n_routes; i++) {
         struct config_route *r = &s->config->routes[i];
 
-        if (!split_namespace(s, i, r) || !check_name(s, i) || !check_shape(s, i) ||
+        if (!split_collection(s, i, r) || !check_name(s, i) || !check_shape(s, i) ||
             !config_check_format(s, i) || !check_dedup(s, i, r) || !check_collisions(s, i) ||
             !check_shared(s, i))
             return false;

@@ -59,8 +59,9 @@ struct mapping *mapping_new(const struct config_route *route, const struct mappi
         m->conflict_field = route->dedup.conflict_field;
     if (env != NULL)
         m->env = *env;
+    m->own = &m->dedup;
     if (payload_new(m, e) && mapping_dedup_new(m, e) && order_new(m, e) &&
-        mapping_shape_new(m, e) && mapping_tell_new(m, e))
+        mapping_effects_new(m, e) && mapping_shape_new(m, e) && mapping_tell_new(m, e))
         return m;
     mapping_free(m);
     return NULL;
@@ -72,7 +73,8 @@ void mapping_free(struct mapping *m)
         return;
     mapping_tell_free(m);
     mapping_shape_free(m);
-    mapping_dedup_free(m);
+    mapping_effects_free(m);
+    mapping_key_clear(&m->dedup);
     pick_clear(&m->order);
     path_clear(&m->payload.field);
     mem_free(m);
@@ -82,7 +84,9 @@ void write_op_clear(struct write_op *op)
 {
     bson_destroy(op->filter);
     bson_destroy(op->document);
+    effects_free(op->effects);
     op->filter = op->document = NULL;
+    op->effects = NULL;
 }
 
 /* --- the ordering key --- */
@@ -111,7 +115,7 @@ static void order_by_dedup(const struct mapping *m, struct record *r)
     bool tombstone = r->value.ptr == NULL;
 
     if (!tombstone && payload_parse(r, &m->payload, false) &&
-        mapping_dedup_filter(m, r, &filter, false))
+        mapping_key_filter(m, &m->dedup, r, &filter, false))
         order_owns(r, ORDER_DEDUP, bson_get_data(&filter), filter.len);
     else
         order_is(r, ORDER_NONE, slice_of(&r->offset, sizeof(r->offset)));
@@ -266,14 +270,15 @@ static bool has_dollar_name(json_t *node, unsigned level)
 /* The payload's own _id is stored as it is, or the record is refused; it is never replaced. */
 static bool id_is_usable(const struct mapping_work *w)
 {
-    const struct mapping_part *part = &w->m->parts[0];
+    const struct mapping_key *own_key = w->m->own;
     json_t *id = json_object_get(w->tree, "_id");
     json_t *source = NULL;
 
     if (id == NULL)
         return true;
-    if (w->m->into_id) {
-        bool own = w->m->n_parts == 1 && part->pick.kind == PICK_VALUE &&
+    if (own_key->form != MAPPING_KEY_FIELDS) {
+        const struct mapping_part *part = &own_key->parts[0];
+        bool own = own_key->n == 1 && part->pick.kind == PICK_VALUE &&
                    path_get(&part->pick.path, w->r->json, &source) == PATH_FOUND && source == id;
         if (!own)
             record_reject(w->r, REASON_UNSAFE_NAME, 0,
@@ -314,7 +319,7 @@ static struct json_bson_in bson_in(const struct mapping_work *w)
                                  .notes = w->notes,
                                  .n_notes = w->n_notes,
                                  .values = w->r->values,
-                                 .skip_id = w->m->into_id,
+                                 .skip_id = w->m->own->form != MAPPING_KEY_FIELDS,
                                  .drop_nulls = w->m->route->drop_nulls};
 }
 
@@ -346,7 +351,8 @@ static void add_hash(struct mapping_work *w, bson_t *document)
 static bool to_document(struct mapping_work *w, struct write_op *out)
 {
     struct json_bson_in in = bson_in(w);
-    size_t used = (size_t)out->filter->len * (w->m->into_id ? 2 : 1);
+    bool in_id = w->m->own->form != MAPPING_KEY_FIELDS;
+    size_t used = (size_t)out->filter->len * (in_id ? 2 : 1);
     bool odd_names;
 
     if (w->m->conflict_field != NULL) /* type, name, length, subtype */
@@ -367,15 +373,16 @@ static bool to_document(struct mapping_work *w, struct write_op *out)
     }
     if (w->m->conflict_field != NULL)
         add_hash(w, out->document);
-    out->kind =
-        odd_names || w->m->route->write != WRITE_UPSERT ? WRITE_KIND_INSERT : WRITE_KIND_UPSERT;
+    out->kind = odd_names || w->m->route->write != WRITE_UPSERT || config_has_effects(w->m->route)
+                    ? WRITE_KIND_INSERT
+                    : WRITE_KIND_UPSERT;
     if (out->kind == WRITE_KIND_INSERT && mapping_insert_changes(w)) {
         record_reject(w->r, REASON_UNSAFE_NAME, 0,
                       "MongoDB puts its own time where a timestamp of zeros stands at the top of a "
                       "document that is inserted (write = \"upsert\" would store it)");
         return false;
     }
-    if (out->kind == WRITE_KIND_INSERT && w->m->into_id) /* it has no filter that brings _id */
+    if (out->kind == WRITE_KIND_INSERT && in_id) /* it has no filter that brings _id */
         MUST(bson_concat(out->document, out->filter));
     return true;
 }
@@ -389,14 +396,26 @@ static enum mapping_verdict no_value(const struct mapping *m, struct record *r)
     return MAPPING_REJECTED;
 }
 
+static bool build_document(struct mapping_work *w, struct write_op *out)
+{
+    return mapping_shape(w) && id_is_usable(w) && hash_has_place(w) && to_document(w, out);
+}
+
 static bool build(struct mapping_work *w, struct write_op *out)
 {
+    enum effect_action action;
+    bool ok;
+
     *out = (struct write_op){.filter = bson_new()};
-    if (mapping_dedup_filter(w->m, w->r, out->filter, true) && mapping_shape(w) &&
-        id_is_usable(w) && hash_has_place(w) && to_document(w, out))
-        return true;
-    write_op_clear(out);
-    return false;
+    ok = mapping_key_filter(w->m, &w->m->dedup, w->r, out->filter, true) &&
+         mapping_action(w->m, w->r, &action) && mapping_effects(w->m, w->r, action, out);
+    if (ok && action == EFFECT_DELETE)
+        out->document = bson_new();
+    else
+        ok = ok && build_document(w, out);
+    if (!ok)
+        write_op_clear(out);
+    return ok;
 }
 
 enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, struct write_op *out)
@@ -405,9 +424,9 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
     struct json_bson_note few[FEW];
     struct mapping_work w = {.m = m, .r = r};
 
-    if (r->value.ptr == NULL)
+    if (r->value.ptr == NULL && m->route->tombstone != TOMBSTONE_DELETE)
         return no_value(m, r);
-    if (!payload_parse(r, &m->payload, true))
+    if (r->value.ptr != NULL && !payload_parse(r, &m->payload, true))
         return MAPPING_REJECTED;
     w.notes = m->max_notes <= FEW ? few : mem_array(m->max_notes, sizeof(*w.notes));
 
@@ -440,10 +459,10 @@ bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bs
 {
     bson_iter_t top, at;
 
-    if (m->into_id)
+    if (m->own->form != MAPPING_KEY_FIELDS)
         return bson_iter_init_find(&top, document, "_id") && canonical_append(filter, "_id", &top);
-    for (size_t i = 0; i < m->n_parts; i++) {
-        const struct path *p = &m->parts[i].place;
+    for (size_t i = 0; i < m->own->n; i++) {
+        const struct path *p = &m->own->parts[i].place;
 
         if (!bson_iter_init_find(&at, document, p->names[0]))
             return false;
@@ -455,7 +474,7 @@ bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bs
                 return false;
             at = child;
         }
-        if (!canonical_append(filter, m->parts[i].name, &at))
+        if (!canonical_append(filter, m->own->parts[i].name, &at))
             return false;
     }
     return true;

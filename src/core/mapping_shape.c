@@ -65,14 +65,6 @@ static bool types_new(struct mapping *m, struct err *e)
                            pair->value, types_names());
         if (!path_init(&type->path, pair->name, e))
             return err_wrap(e, "types");
-        for (size_t i = 0; i < m->n_parts; i++) {
-            struct mapping_part *part = &m->parts[i];
-
-            if (part->pick.kind == PICK_VALUE && strcmp(part->text, pair->name) == 0) {
-                part->has_type = true;
-                part->type = type->type;
-            }
-        }
     }
     return true;
 }
@@ -142,8 +134,8 @@ static void settle_flags(struct mapping *m)
 
     m->shaped = moved || m->n_sets > 0 || m->source_fields.n > 0;
     m->adds = m->n_sets > 0 || m->source_fields.n > 0;
-    for (size_t i = 0; i < m->n_parts && !m->into_id; i++) {
-        struct mapping_part *part = &m->parts[i];
+    for (size_t i = 0; i < m->own->n && m->own->form == MAPPING_KEY_FIELDS; i++) {
+        struct mapping_part *part = &m->own->parts[i];
 
         part->in_place =
             !moved && part->pick.kind == PICK_VALUE && strcmp(part->text, part->place.text) == 0;
@@ -151,7 +143,7 @@ static void settle_flags(struct mapping *m)
         m->adds = m->adds || !part->in_place;
     }
     m->max_notes =
-        m->n_types + m->n_sets + m->n_parts + 2; /* 2: key and timestamp of source_fields */
+        m->n_types + m->n_sets + m->own->n + 2; /* 2: key and timestamp of source_fields */
 }
 
 bool mapping_shape_new(struct mapping *m, struct err *e)
@@ -418,8 +410,10 @@ static bool place_part(struct mapping_work *w, const struct mapping_part *part)
 
 static bool place_parts(struct mapping_work *w)
 {
-    for (size_t i = 0; i < w->m->n_parts && !w->m->into_id; i++) {
-        if (!w->m->parts[i].in_place && !place_part(w, &w->m->parts[i]))
+    const struct mapping_key *own = w->m->own;
+
+    for (size_t i = 0; i < own->n && own->form == MAPPING_KEY_FIELDS; i++) {
+        if (!own->parts[i].in_place && !place_part(w, &own->parts[i]))
             return false;
     }
     return true;

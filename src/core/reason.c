@@ -65,6 +65,13 @@ static const struct row rows[REASON_COUNT] = {
          "the document would be larger than MongoDB's 16 MiB. Split it or exclude fields"},
     [REASON_TOO_DEEP] =
         {"too_deep", "objects and arrays are nested deeper than the 100 levels that MongoDB takes"},
+    [REASON_EFFECT_VALUE] = {"effect_value",
+                             "a value that an entity, a counter, a sequence or a lock needs is "
+                             "missing or can't be used "
+                             "for it; the error says which. Fix the producer or the route"},
+    [REASON_OPERATION_UNKNOWN] = {"operation_unknown",
+                                  "what operation.source names is neither one of operation.insert "
+                                  "nor one of operation.delete"},
     [REASON_UNIQUE_CONFLICT] =
         {"unique_conflict",
          "another document has the same value under another unique index, and none has this dedup "

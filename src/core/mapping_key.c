@@ -1,6 +1,6 @@
 /*
- * The dedup key: from sources to an equality filter that no value of a payload can turn into
- * anything else.
+ * A key (the dedup key, an entity, the filter of a counter, the group of a sequence): from sources
+ * to an equality filter that no value of a payload can turn into anything else.
  *
  * Only scalars get in, and they are appended as BSON values: a JSON object like {"$gt": ""} or an
  * array never does. The filter names exactly the fields of the unique index, in the written order.
@@ -30,101 +30,149 @@ static char *id_part_name(const char *source)
     return name;
 }
 
-static bool place_is_safe(const struct path *p, struct err *e)
+static bool place_is_safe(const struct mapping_key *key, const struct path *p, struct err *e)
 {
     for (size_t i = 0; i < p->n; i++) {
         if (p->names[i][0] == '$')
             return err_set(e, ERR_CONFIG, 0,
-                           "dedup field \"%s\": MongoDB would read \"%s\" as an operator", p->text,
-                           p->names[i]);
+                           "%s field \"%s\": MongoDB would read \"%s\" as an operator", key->what,
+                           p->text, p->names[i]);
     }
     if (strcmp(p->names[0], "_id") == 0)
-        return err_set(e, ERR_CONFIG, 0, "dedup field \"%s\": for _id say dedup.into = \"_id\"",
-                       p->text);
+        return err_set(e, ERR_CONFIG, 0, "%s field \"%s\": for _id say dedup.into = \"_id\"",
+                       key->what, p->text);
     return true;
 }
 
-static bool part_new(struct mapping *m, size_t i, struct err *e)
+static void find_type(const struct mapping *m, struct mapping_part *part)
 {
-    const struct config_dedup *dedup = &m->route->dedup;
-    struct mapping_part *part = &m->parts[i];
+    const struct config_pairs *types = &m->route->types;
 
-    part->text = dedup->key.items[i];
-    if (!pick_init(&part->pick, part->text, e))
-        return err_wrap(e, "dedup.key");
-    if (m->into_id) {
-        part->name = m->n_parts == 1 ? mem_text("_id") : id_part_name(part->text);
-        return true;
+    for (size_t i = 0; i < types->n && part->pick.kind == PICK_VALUE; i++) {
+        if (strcmp(part->text, types->items[i].name) == 0)
+            part->has_type = types_parse(types->items[i].value, &part->type);
     }
-    if (!path_init(&part->place, dedup->fields.items[i], e))
-        return err_wrap(e, "dedup.fields");
-    part->name = mem_text(part->place.text);
-    return place_is_safe(&part->place, e);
+}
+
+static bool part_new(const struct mapping *m, struct mapping_key *key, const char *source,
+                     struct err *e)
+{
+    struct mapping_part *part = &key->parts[key->n++];
+
+    part->text = source;
+    if (!pick_init(&part->pick, source, e))
+        return err_wrap(e, key->what);
+    find_type(m, part);
+    return true;
 }
 
 /* Neither one field twice nor one inside another. */
-static bool parts_differ(const struct mapping *m, struct err *e)
+static bool parts_differ(const struct mapping_key *key, struct err *e)
 {
-    for (size_t i = 0; i < m->n_parts; i++) {
-        for (size_t j = 0; j < m->n_parts; j++) {
-            const struct mapping_part *a = &m->parts[i], *b = &m->parts[j];
+    for (size_t i = 0; i < key->n; i++) {
+        for (size_t j = 0; j < key->n; j++) {
+            const struct mapping_part *a = &key->parts[i], *b = &key->parts[j];
 
-            if (i != j &&
-                (m->into_id ? strcmp(a->name, b->name) == 0 : path_is_prefix(&a->place, &b->place)))
-                return err_set(e, ERR_CONFIG, 0,
-                               "dedup.key: \"%s\" and \"%s\" would go to one place", a->text,
-                               b->text);
+            if (i != j && (key->form == MAPPING_KEY_FIELDS ? path_is_prefix(&a->place, &b->place)
+                                                           : strcmp(a->name, b->name) == 0))
+                return err_set(e, ERR_CONFIG, 0, "%s: \"%s\" and \"%s\" would go to one place",
+                               key->what, a->text, b->text);
         }
     }
     return true;
 }
 
+bool mapping_key_fields(const struct mapping *m, struct mapping_key *key,
+                        const struct config_list *sources, const struct config_list *fields,
+                        struct err *e)
+{
+    key->form = MAPPING_KEY_FIELDS;
+    if (fields->n != sources->n)
+        return err_set(e, ERR_CONFIG, 0, "%s: %zu fields for %zu parts of the key", key->what,
+                       fields->n, sources->n);
+    key->parts = mem_array(sources->n, sizeof(*key->parts));
+    for (size_t i = 0; i < sources->n; i++) {
+        struct mapping_part *part = &key->parts[i];
+
+        if (!part_new(m, key, sources->items[i], e))
+            return false;
+        if (!path_init(&part->place, fields->items[i], e))
+            return err_wrap(e, key->what);
+        part->name = mem_text(part->place.text);
+        if (!place_is_safe(key, &part->place, e))
+            return false;
+    }
+    return parts_differ(key, e);
+}
+
+bool mapping_key_id(const struct mapping *m, struct mapping_key *key,
+                    const struct config_list *sources, enum mapping_key_form form, struct err *e)
+{
+    key->form = form;
+    key->parts = mem_array(sources->n, sizeof(*key->parts));
+    for (size_t i = 0; i < sources->n; i++) {
+        if (!part_new(m, key, sources->items[i], e))
+            return false;
+        key->parts[i].name =
+            form == MAPPING_KEY_ID ? mem_text("_id") : id_part_name(sources->items[i]);
+    }
+    return parts_differ(key, e);
+}
+
+bool mapping_key_pairs(const struct mapping *m, struct mapping_key *key,
+                       const struct config_pairs *pairs, struct err *e)
+{
+    key->form = MAPPING_KEY_NAMES;
+    key->parts = mem_array(pairs->n, sizeof(*key->parts));
+    for (size_t i = 0; i < pairs->n; i++) {
+        if (!part_new(m, key, pairs->items[i].value, e))
+            return false;
+        key->parts[i].name = mem_text(pairs->items[i].name);
+    }
+    return parts_differ(key, e);
+}
+
+void mapping_key_clear(struct mapping_key *key)
+{
+    for (size_t i = 0; i < key->n; i++) {
+        pick_clear(&key->parts[i].pick);
+        path_clear(&key->parts[i].place);
+        mem_free(key->parts[i].name);
+    }
+    mem_free(key->parts);
+}
+
 bool mapping_dedup_new(struct mapping *m, struct err *e)
 {
     const struct config_dedup *dedup = &m->route->dedup;
-
-    m->n_parts = dedup->key.n;
-    m->into_id =
+    bool in_id =
         dedup->into_id || (dedup->fields.n == 1 && strcmp(dedup->fields.items[0], "_id") == 0);
-    if (m->n_parts == 0)
-        return err_set(e, ERR_CONFIG, 0, "dedup.key: a route needs a source of identity");
-    if (!m->into_id && dedup->fields.n != m->n_parts)
-        return err_set(e, ERR_CONFIG, 0, "dedup.fields: %zu fields for %zu parts of the key",
-                       dedup->fields.n, m->n_parts);
-    m->parts = mem_array(m->n_parts, sizeof(*m->parts));
-    for (size_t i = 0; i < m->n_parts; i++) {
-        if (!part_new(m, i, e))
-            return false;
-    }
-    return parts_differ(m, e);
-}
 
-void mapping_dedup_free(struct mapping *m)
-{
-    for (size_t i = 0; m->parts != NULL && i < m->n_parts; i++) {
-        pick_clear(&m->parts[i].pick);
-        path_clear(&m->parts[i].place);
-        mem_free(m->parts[i].name);
-    }
-    mem_free(m->parts);
+    m->dedup.what = "dedup key";
+    if (dedup->key.n == 0)
+        return err_set(e, ERR_CONFIG, 0, "dedup.key: a route needs a source of identity");
+    if (!in_id)
+        return mapping_key_fields(m, &m->dedup, &dedup->key, &dedup->fields, e);
+    return mapping_key_id(m, &m->dedup, &dedup->key,
+                          dedup->key.n == 1 ? MAPPING_KEY_ID : MAPPING_KEY_ID_DOCUMENT, e);
 }
 
 /* --- one record --- */
 
-struct dedup_fault {
+struct key_fault {
     enum reason reason;
     const char *what;
 };
 
-static bool fault(struct dedup_fault *f, enum reason reason, const char *what)
+static bool fault(struct key_fault *f, enum reason reason, const char *what)
 {
-    *f = (struct dedup_fault){.reason = reason, .what = what};
+    *f = (struct key_fault){.reason = reason, .what = what};
     return false;
 }
 
 /* A whole number goes in as int64 whatever it was, so that 1 and 1.0 make the same bytes; MongoDB
  * holds them for equal. */
-static bool add_double(bson_t *to, const char *name, double d, struct dedup_fault *f)
+static bool add_double(bson_t *to, const char *name, double d, struct key_fault *f)
 {
     int64_t i;
 
@@ -142,7 +190,7 @@ static bool add_decimal(bson_t *to, const char *name, const bson_decimal128_t *d
     return bson_append_value(to, name, -1, &value);
 }
 
-static bool add_text(bson_t *to, const char *name, struct slice s, struct dedup_fault *f)
+static bool add_text(bson_t *to, const char *name, struct slice s, struct key_fault *f)
 {
     if (s.len == 0)
         return fault(f, REASON_DEDUP_EMPTY, "is empty");
@@ -154,7 +202,7 @@ static bool add_text(bson_t *to, const char *name, struct slice s, struct dedup_
 /* What has one value and is equal to nothing but itself. any_binary: the route says that the field
  * is one; otherwise only a UUID (subtype 4, or 3 of old drivers) is an identity. */
 static bool add_value(bson_t *to, const char *name, const bson_value_t *v, bool any_binary,
-                      struct dedup_fault *f)
+                      struct key_fault *f)
 {
     switch (v->value_type) {
     case BSON_TYPE_DOUBLE:
@@ -178,7 +226,7 @@ static bool add_value(bson_t *to, const char *name, const bson_value_t *v, bool 
 }
 
 static bool add_typed(bson_t *to, const struct mapping *m, const struct mapping_part *part,
-                      const struct record *r, const json_t *node, struct dedup_fault *f)
+                      const struct record *r, const json_t *node, struct key_fault *f)
 {
     struct mapping_type type = {.path = part->pick.path, .type = part->type};
     bson_value_t value = {0};
@@ -204,7 +252,7 @@ static bool add_typed(bson_t *to, const struct mapping *m, const struct mapping_
 }
 
 static bool add_encoded(bson_t *to, const struct mapping_part *part, const struct record *r,
-                        const json_t *node, struct dedup_fault *f)
+                        const json_t *node, struct key_fault *f)
 {
     bson_value_t value = {0};
 
@@ -216,7 +264,7 @@ static bool add_encoded(bson_t *to, const struct mapping_part *part, const struc
 /* By its text, where there is one: 1.00000000000000000001 and 1e-400 are not the events 1 and 0,
  * though their doubles are. */
 static bool add_real(bson_t *to, const struct mapping *m, const struct mapping_part *part,
-                     const struct record *r, const json_t *node, struct dedup_fault *f)
+                     const struct record *r, const json_t *node, struct key_fault *f)
 {
     struct slice text = {0};
 
@@ -228,7 +276,7 @@ static bool add_real(bson_t *to, const struct mapping *m, const struct mapping_p
 }
 
 static bool add_node(bson_t *to, const struct mapping *m, const struct mapping_part *part,
-                     const struct record *r, const json_t *node, struct dedup_fault *f)
+                     const struct record *r, const json_t *node, struct key_fault *f)
 {
     if (json_is_null(node))
         return fault(f, REASON_DEDUP_NULL, "is null");
@@ -267,7 +315,7 @@ static bool add_offset(bson_t *to, const char *name, const struct record *r)
 }
 
 static bool add_part(bson_t *to, const struct mapping *m, const struct mapping_part *part,
-                     const struct record *r, struct dedup_fault *f)
+                     const struct record *r, struct key_fault *f)
 {
     struct slice bytes;
     json_t *node;
@@ -275,6 +323,8 @@ static bool add_part(bson_t *to, const struct mapping *m, const struct mapping_p
 
     switch (part->pick.kind) {
     case PICK_VALUE:
+        if (r->json == NULL) /* a tombstone */
+            return fault(f, REASON_DEDUP_MISSING, "is missing");
         switch (path_get(&part->pick.path, r->json, &node)) {
         case PATH_FOUND:
             return add_node(to, m, part, r, node, f);
@@ -303,33 +353,43 @@ static bool add_part(bson_t *to, const struct mapping *m, const struct mapping_p
     return false;
 }
 
-bool mapping_dedup_filter(const struct mapping *m, struct record *r, bson_t *filter, bool reject)
+/* Another kind of key has a reason of its own for what no key can have. */
+static enum reason reason_of(const struct mapping_key *key, const struct key_fault *f)
 {
-    bool nested = m->into_id && m->n_parts > 1;
+    bool own = f->reason == REASON_TYPE_CONVERSION || f->reason == REASON_TOO_LARGE;
+
+    return own || !key->of_effect ? f->reason : REASON_EFFECT_VALUE;
+}
+
+static void reject(const struct mapping_key *key, const struct mapping_part *part, struct record *r,
+                   const struct key_fault *f)
+{
+    if (f->reason == REASON_TYPE_CONVERSION)
+        record_reject(r, f->reason, 0, "\"%s\" must be %s", part->text, f->what);
+    else
+        record_reject(r, reason_of(key, f), 0, "%s: \"%s\" %s", key->what, part->text, f->what);
+    if (part->pick.kind == PICK_VALUE)
+        record_reject_at(r, part->text);
+}
+
+bool mapping_key_filter(const struct mapping *m, const struct mapping_key *key, struct record *r,
+                        bson_t *filter, bool reject_it)
+{
+    bool nested = key->form == MAPPING_KEY_ID_DOCUMENT, ok = true;
     bson_t *to = filter, child;
 
     if (nested) {
         MUST(bson_append_document_begin(filter, "_id", -1, &child));
         to = &child;
     }
-    for (size_t i = 0; i < m->n_parts; i++) {
-        const struct mapping_part *part = &m->parts[i];
-        struct dedup_fault f = {.reason = REASON_TOO_LARGE, .what = "is larger than a document"};
+    for (size_t i = 0; i < key->n && ok; i++) {
+        struct key_fault f = {.reason = REASON_TOO_LARGE, .what = "is larger than a document"};
 
-        if (add_part(to, m, part, r, &f))
-            continue;
-        if (nested)
-            MUST(bson_append_document_end(filter, &child));
-        if (reject)
-            record_reject(r, f.reason, 0,
-                          f.reason == REASON_TYPE_CONVERSION ? "\"%s\" must be %s"
-                                                             : "dedup key: \"%s\" %s",
-                          part->text, f.what);
-        if (reject && part->pick.kind == PICK_VALUE)
-            record_reject_at(r, part->text);
-        return false;
+        ok = add_part(to, m, &key->parts[i], r, &f);
+        if (!ok && reject_it)
+            reject(key, &key->parts[i], r, &f);
     }
     if (nested)
         MUST(bson_append_document_end(filter, &child));
-    return true;
+    return ok;
 }

@@ -1,0 +1,30 @@
+/*
+ * sequence.h - the text that is made of a sequence's number: "{category}-{seq:06}". Pure.
+ *
+ * Placeholders are sources (core/pick.h) and, exactly once, {seq} or {seq:0N}: N digits at least.
+ * Two of them need a text between them, and a value may not hold the text that ends it: else
+ * ("a-b", "c") and ("a", "b-c") would make one text of two.
+ */
+#ifndef IDEMSINK_CORE_SEQUENCE_H
+#define IDEMSINK_CORE_SEQUENCE_H
+
+#include "base/bytes.h"
+#include "base/err.h"
+#include "core/record.h"
+
+struct sequence_text;
+
+/* ERR_CONFIG: the text names what is wrong. */
+struct sequence_text *sequence_text_new(const char *text, struct err *e) MUST_CHECK;
+void sequence_text_free(struct sequence_text *t); /* NULL is fine */
+bool sequence_text_needs_payload(const struct sequence_text *t);
+
+/* Appends what stands before and behind the number. False: a value is missing or no scalar, or
+ * holds the text that ends it; *what is the source and *why the reason, borrowed from t. */
+bool sequence_text_fill(const struct sequence_text *t, const struct record *r, struct buf *before,
+                        struct buf *behind, const char **what, const char **why);
+
+int sequence_text_digits(const struct sequence_text *t); /* least; 1: as they come */
+void sequence_add_number(struct buf *out, int64_t number, int digits);
+
+#endif

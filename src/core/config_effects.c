@@ -1,0 +1,461 @@
+/*
+ * config_effects.c - counters, sequences, operations, locks and the seen cache: what each needs,
+ * and which of them go together.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "core/config_private.h"
+#include "core/template.h"
+
+/* Names that we keep in counter documents ourselves. */
+static const char *const kept_names[] = {"_applied", "_version"};
+
+static bool is_text(const char *text)
+{
+    return *text != '\0';
+}
+
+/* What is written without the key that makes it mean anything. */
+static bool check_alone(struct config_parse_state *s, size_t i, const char *section,
+                        const char *needed)
+{
+    const json_t *table = config_find(s, "route.%zu.%s", i, section);
+    const char *name;
+    json_t *v = json_object_get(table, "v"), *child;
+
+    json_object_foreach(v, name,
+                        child) return config_fail(config_at(s, "route.%zu.%s.%s", i, section, name),
+                                                  "has no meaning without %s.%s", section, needed);
+    return true;
+}
+
+static bool check_sources(struct config_parse_state *s, size_t i, const char *key,
+                          const struct config_list *sources, unsigned allowed)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    for (size_t j = 0; j < sources->n; j++) {
+        const char *source = sources->items[j], *fault = config_source_fault(source, allowed);
+
+        config_at(s, "route.%zu.%s.%zu", i, key, j);
+        if (fault)
+            return config_fail(s, "\"%.60s\" %s", source, fault);
+        if (*source != '@' && !config_has_fields(r))
+            return config_fail(s, "\"%.60s\": a payload of this format has no fields", source);
+        for (size_t k = 0; k < j; k++)
+            if (strcmp(source, sources->items[k]) == 0)
+                return config_fail(s, "\"%.60s\" is there twice", source);
+    }
+    return true;
+}
+
+/* "db.coll", or the route's with something behind it. */
+static bool split_or_make(struct config_parse_state *s, const struct config_route *r,
+                          const char *behind, char **collection, char **database)
+{
+    if (!is_text(*collection)) {
+        mem_free(*collection);
+        *collection = mem_printf("%s.%s%s", r->database, r->collection, behind);
+    }
+    return config_split_namespace(s, collection, database);
+}
+
+bool config_effect_has_meaning(const struct config_route *r, const char *key)
+{
+    const struct {
+        const char *prefix;
+        bool there;
+    } sections[] = {{"route.sequence.", config_has_sequence(r)},
+                    {"route.entity.", config_has_operation(r)},
+                    {"route.operation.", config_has_operation(r)},
+                    {"route.lock.", config_has_lock(r)},
+                    {"route.seen.", config_has_seen(r)}};
+
+    if (strcmp(key, "route.dedup.into") == 0 || strcmp(key, "route.dedup.fields") == 0)
+        return !config_has_operation(r);
+    if (strcmp(key, "route.sequence.collection") == 0 && r->sequence.mode == SEQUENCE_MAX)
+        return false;
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++)
+        if (strncmp(key, sections[i].prefix, strlen(sections[i].prefix)) == 0)
+            return sections[i].there;
+    return true;
+}
+
+/* --- counters --- */
+
+static bool check_counter_names(struct config_parse_state *s, size_t i, size_t j)
+{
+    const struct config_counter *c = &s->config->routes[i].counters[j];
+
+    for (size_t k = 0; k < c->inc.n; k++) {
+        const char *name = c->inc.items[k].name;
+
+        config_at(s, "route.%zu.counter.%zu.inc.%s", i, j, name);
+        for (size_t n = 0; n < c->filter.n; n++)
+            if (config_paths_collide(name, c->filter.items[n].name))
+                return config_fail(s,
+                                   "collides with \"%.60s\" of filter, by which the counter is "
+                                   "found",
+                                   c->filter.items[n].name);
+        for (size_t n = 0; n < k; n++)
+            if (config_paths_collide(name, c->inc.items[n].name))
+                return config_fail(s, "collides with \"%.60s\"", c->inc.items[n].name);
+        for (size_t n = 0; n < sizeof kept_names / sizeof kept_names[0]; n++)
+            if (config_paths_collide(name, kept_names[n]))
+                return config_fail(s, "is a name that idemsink keeps for itself");
+        if (config_paths_collide(name, "_id"))
+            return config_fail(s, "_id can't be counted");
+    }
+    for (size_t k = 0; k < c->filter.n; k++)
+        for (size_t n = 0; n < k; n++)
+            if (config_paths_collide(c->filter.items[k].name, c->filter.items[n].name))
+                return config_fail(
+                    config_at(s, "route.%zu.counter.%zu.filter.%s", i, j, c->filter.items[k].name),
+                    "collides with \"%.60s\"", c->filter.items[n].name);
+    return true;
+}
+
+/* Without a payload there are no fields: neither for formats without any, nor for tombstones. */
+static bool check_counter_sources(struct config_parse_state *s, size_t i, size_t j)
+{
+    const struct config_route *r = &s->config->routes[i];
+    const struct config_counter *c = &r->counters[j];
+    const char *why = !config_has_fields(r) ? "a payload of this format has no fields"
+                      : r->tombstone == TOMBSTONE_DELETE
+                          ? "with tombstone = \"delete\" a record that removes has no payload; "
+                            "possible are @key, @header.NAME and @topic"
+                          : NULL;
+
+    for (size_t k = 0; why && k < c->filter.n; k++)
+        if (*c->filter.items[k].value != '@')
+            return config_fail(
+                config_at(s, "route.%zu.counter.%zu.filter.%s", i, j, c->filter.items[k].name),
+                "\"%.60s\": %s", c->filter.items[k].value, why);
+    for (size_t k = 0; why && k < c->inc.n; k++)
+        if (*c->inc.items[k].value == '"')
+            return config_fail(
+                config_at(s, "route.%zu.counter.%zu.inc.%s", i, j, c->inc.items[k].name),
+                "%.60s: %s", c->inc.items[k].value, why);
+    return true;
+}
+
+/* Each placeholder is a field of the filter. */
+static bool check_mirror(struct config_parse_state *s, size_t i, size_t j)
+{
+    const struct config_counter *c = &s->config->routes[i].counters[j];
+    const char *at = c->mirror;
+
+    config_at(s, "route.%zu.counter.%zu.mirror", i, j);
+    if (!is_text(at))
+        return true;
+    if (!is_text(s->config->redis.uri))
+        return config_fail(s, "needs redis.uri, and there is none");
+    for (size_t open = strcspn(at, "{"); at[open]; open = strcspn(at, "{")) {
+        size_t len = strcspn(at + open + 1, "}");
+        bool known = false;
+
+        for (size_t k = 0; k < c->filter.n; k++)
+            known = known || (strlen(c->filter.items[k].name) == len &&
+                              memcmp(c->filter.items[k].name, at + open + 1, len) == 0);
+        if (at[open + 1 + len] == '\0' || !known)
+            return config_fail(s, "\"{%.*s\" is no field of the counter's filter in braces",
+                               (int)(len < 60 ? len : 60), at + open + 1);
+        at += open + len + 2;
+    }
+    return true;
+}
+
+static bool check_counters(struct config_parse_state *s, size_t i, uint32_t *index)
+{
+    struct config_route *r = &s->config->routes[i];
+
+    for (size_t j = 0; j < r->n_counters; j++) {
+        struct config_counter *c = &r->counters[j];
+
+        c->index = (*index)++;
+        config_at(s, "route.%zu.counter.%zu.filter", i, j);
+        if (c->filter.n == 0)
+            return config_fail(s, "is empty: which counter document is it?");
+        config_at(s, "route.%zu.counter.%zu.inc", i, j);
+        if (c->inc.n == 0)
+            return config_fail(s, "is empty: nothing would be counted");
+        config_at(s, "route.%zu.counter.%zu.collection", i, j);
+        if (!config_split_namespace(s, &c->collection, &c->database) ||
+            !check_counter_names(s, i, j) || !check_counter_sources(s, i, j) ||
+            !check_mirror(s, i, j))
+            return false;
+    }
+    return true;
+}
+
+/* --- sequences --- */
+
+/* A name of its own at the top of the document, where nothing else is put. */
+static bool check_own_name(struct config_parse_state *s, size_t i, const char *key,
+                           const char *name)
+{
+    const struct config_route *r = &s->config->routes[i];
+    const char *fault = config_path_fault(name, true);
+
+    config_at(s, "route.%zu.%s", i, key);
+    if (fault)
+        return config_fail(s, "\"%.60s\" %s", name, fault);
+    if (strchr(name, '.') || strcmp(name, "_id") == 0)
+        return config_fail(s, "\"%.60s\" is no name of its own at the top of the document", name);
+    for (size_t j = 0; j < r->dedup.fields.n; j++)
+        if (config_paths_collide(name, r->dedup.fields.items[j]))
+            return config_fail(s, "\"%.60s\" is a field of the dedup key", name);
+    for (size_t j = 0; j < r->set.n; j++)
+        if (config_paths_collide(name, r->set.items[j].name))
+            return config_fail(s, "\"%.60s\" is set by [route.set], too", name);
+    if (is_text(r->under) && config_paths_collide(name, r->under))
+        return config_fail(s, "\"%.60s\" is where under puts the payload", name);
+    if (is_text(r->source_fields) && config_paths_collide(name, r->source_fields))
+        return config_fail(s, "\"%.60s\" is source_fields, too", name);
+    if (r->dedup.conflict != CONFLICT_OFF && strcmp(name, r->dedup.conflict_field) == 0)
+        return config_fail(s, "\"%.60s\" is dedup.conflict_field, too", name);
+    return true;
+}
+
+static bool check_sequence_text(struct config_parse_state *s, size_t i)
+{
+    const struct config_sequence *q = &s->config->routes[i].sequence;
+
+    if (is_text(q->template) != is_text(q->template_field))
+        return config_fail(config_at(s, "route.%zu.sequence.%s", i,
+                                     is_text(q->template) ? "template_field" : "template"),
+                           "is missing: a text and the field that gets it belong together");
+    if (!is_text(q->template))
+        return true;
+    if (strcmp(q->template_field, q->field) == 0)
+        return config_fail(config_at(s, "route.%zu.sequence.template_field", i),
+                           "is the field of the number, too");
+    return check_own_name(s, i, "sequence.template_field", q->template_field);
+}
+
+static bool check_sequence(struct config_parse_state *s, size_t i)
+{
+    struct config_route *r = &s->config->routes[i];
+    struct config_sequence *q = &r->sequence;
+
+    if (!config_has_sequence(r))
+        return check_alone(s, i, "sequence", "field");
+    if (!check_own_name(s, i, "sequence.field", q->field) ||
+        !check_sources(s, i, "sequence.group", &q->group,
+                       SOURCE_KEY | SOURCE_HEADER | SOURCE_TOPIC | SOURCE_PATH))
+        return false;
+    if (q->mode == SEQUENCE_GAPLESS && r->effects == EFFECTS_LOG)
+        return config_fail(config_at(s, "route.%zu.sequence.mode", i),
+                           "\"gapless\" needs transactions, and effects = \"log\" is for where "
+                           "there are none; \"block\" does without");
+    config_at(s, "route.%zu.sequence.collection", i);
+    if (q->mode == SEQUENCE_MAX && is_text(q->collection))
+        return config_fail(s, "has no meaning for mode = \"max\", which has no counters");
+    return split_or_make(s, r, "_sequences", &q->collection, &q->database) &&
+           check_sequence_text(s, i);
+}
+
+/* --- operations --- */
+
+static bool check_entity_fields(struct config_parse_state *s, size_t i)
+{
+    struct config_route *r = &s->config->routes[i];
+    struct config_list *fields = &r->entity.fields;
+
+    config_at(s, "route.%zu.entity.fields", i);
+    if (fields->n > 0 && fields->n != r->entity.key.n)
+        return config_fail(s, "has %zu paths, and entity.key has %zu parts: one each", fields->n,
+                           r->entity.key.n);
+    for (size_t j = 0; fields->n < r->entity.key.n; j++) {
+        const char *source = r->entity.key.items[j];
+
+        if (j == 0)
+            fields->items = mem_grow(fields->items, r->entity.key.n, sizeof fields->items[0]);
+        if (*source == '@')
+            return config_fail(config_at(s, "route.%zu.entity.key.%zu", i, j),
+                               "\"%.60s\" has no place in the document: name one for each part "
+                               "with entity.fields",
+                               source);
+        fields->items[fields->n++] = config_document_path(r, source);
+    }
+    for (size_t j = 0; j < fields->n; j++) {
+        const char *fault = config_path_fault(fields->items[j], true);
+
+        config_at(s, "route.%zu.entity.fields.%zu", i, j);
+        if (fault)
+            return config_fail(s, "\"%.60s\" %s", fields->items[j], fault);
+        for (size_t k = 0; k < j; k++)
+            if (config_paths_collide(fields->items[j], fields->items[k]))
+                return config_fail(s, "\"%.60s\" collides with \"%.60s\"", fields->items[j],
+                                   fields->items[k]);
+    }
+    return true;
+}
+
+static bool check_operation_values(struct config_parse_state *s, size_t i)
+{
+    const struct config_operation *o = &s->config->routes[i].operation;
+
+    for (size_t j = 0; j < o->insert.n; j++)
+        for (size_t k = 0; k < o->remove.n; k++)
+            if (strcmp(o->insert.items[j], o->remove.items[k]) == 0)
+                return config_fail(config_at(s, "route.%zu.operation.delete.%zu", i, k),
+                                   "\"%.60s\" is in operation.insert, too", o->remove.items[k]);
+    if (o->insert.n == 0 || o->remove.n == 0)
+        return config_fail(
+            config_at(s, "route.%zu.operation.%s", i, o->insert.n == 0 ? "insert" : "delete"),
+            "is missing: which values of \"%.60s\" are meant?", o->source);
+    return true;
+}
+
+static bool check_operation_source(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+    const char *source = r->operation.source;
+    const char *fault = config_source_fault(source, SOURCE_HEADER | SOURCE_PATH);
+
+    config_at(s, "route.%zu.operation.source", i);
+    if (fault)
+        return config_fail(s, "\"%.60s\" %s", source, fault);
+    if (*source != '@' && !config_has_fields(r))
+        return config_fail(s, "\"%.60s\": a payload of this format has no fields", source);
+    return check_operation_values(s, i);
+}
+
+/* A tombstone has a key and headers, and nothing else. */
+static bool check_tombstones(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+    const struct {
+        const char *key;
+        const struct config_list *sources;
+    } lists[] = {{"dedup.key", &r->dedup.key}, {"entity.key", &r->entity.key}};
+
+    if (r->tombstone != TOMBSTONE_DELETE)
+        return true;
+    for (size_t l = 0; l < 2; l++)
+        for (size_t j = 0; j < lists[l].sources->n; j++)
+            if (*lists[l].sources->items[j] != '@')
+                return config_fail(config_at(s, "route.%zu.%s.%zu", i, lists[l].key, j),
+                                   "\"%.60s\": with tombstone = \"delete\" a record that removes "
+                                   "has no payload; possible are @key, @header.NAME and, for "
+                                   "dedup.key, @offset",
+                                   lists[l].sources->items[j]);
+    return true;
+}
+
+static bool check_operation(struct config_parse_state *s, size_t i)
+{
+    struct config_route *r = &s->config->routes[i];
+    struct config_operation *o = &r->operation;
+    bool removes = is_text(o->source) || r->tombstone == TOMBSTONE_DELETE;
+
+    if (!config_has_operation(r)) {
+        if (r->tombstone == TOMBSTONE_DELETE)
+            return config_fail(config_at(s, "route.%zu.tombstone", i),
+                               "\"delete\" needs [route.entity]: which document is removed?");
+        if (is_text(o->source))
+            return config_fail(config_at(s, "route.%zu.operation.source", i),
+                               "needs entity.key: which document is removed?");
+        return check_alone(s, i, "operation", "source") && check_alone(s, i, "entity", "key");
+    }
+    if (!removes)
+        return config_fail(config_at(s, "route.%zu.entity.key", i),
+                           "nothing removes: set operation.source, or tombstone = \"delete\"");
+    if (!check_sources(s, i, "entity.key", &r->entity.key,
+                       SOURCE_KEY | SOURCE_HEADER | SOURCE_PATH) ||
+        !check_entity_fields(s, i) || !check_tombstones(s, i) ||
+        (is_text(o->source) && !check_operation_source(s, i)))
+        return false;
+    if (!is_text(o->source) && (o->insert.n > 0 || o->remove.n > 0))
+        return config_fail(config_at(s, "route.%zu.operation.source", i),
+                           "is missing, and insert and delete are its values");
+    return split_or_make(config_at(s, "route.%zu.operation.ledger", i), r, "_ledger", &o->ledger,
+                         &o->ledger_database);
+}
+
+/* --- lock, seen --- */
+
+static bool check_lock(struct config_parse_state *s, size_t i)
+{
+    struct config_route *r = &s->config->routes[i];
+    struct config_lock *l = &r->lock;
+
+    if (!config_has_lock(r))
+        return check_alone(s, i, "lock", "key");
+    config_at(s, "route.%zu.lock.key", i);
+    if (!is_text(s->config->redis.uri))
+        return config_fail(s, "needs redis.uri, and there is none");
+    if (!config_check_template(s, i, TEMPLATE_TEXT, l->key))
+        return false;
+    config_at(s, "route.%zu.lock.fence", i);
+    if (!is_text(l->fence))
+        return true;
+    if (r->effects == EFFECTS_LOG)
+        return config_fail(s, "needs transactions, and effects = \"log\" is for where there are "
+                              "none");
+    return config_split_namespace(s, &l->fence, &l->fence_database);
+}
+
+static bool check_seen(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    if (!config_has_seen(r))
+        return check_alone(s, i, "seen", "entries");
+    if ((is_text(r->seen.redis) || is_text(r->seen.drop_on)) && !is_text(s->config->redis.uri))
+        return config_fail(
+            config_at(s, "route.%zu.seen.%s", i, is_text(r->seen.redis) ? "redis" : "drop_on"),
+            "needs redis.uri, and there is none");
+    return true;
+}
+
+/* What effects decide themselves can't be asked for otherwise. */
+static bool check_together(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    if (!config_has_effects(r) && r->effects != EFFECTS_AUTO)
+        return config_fail(config_at(s, "route.%zu.effects", i),
+                           "there is nothing for it: no [[route.counter]], [route.sequence] or "
+                           "[route.operation]");
+    if (config_has_effects(r) && r->write != WRITE_UPSERT)
+        return config_fail(config_at(s, "route.%zu.write", i),
+                           "has no meaning together with counters, a sequence or an operation: "
+                           "they decide how the documents are written");
+    return true;
+}
+
+/* One index on the entities has to serve all who go into a collection. */
+static bool check_shared_entities(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    for (size_t j = 0; j < i; j++) {
+        const struct config_route *other = &s->config->routes[j];
+        bool same = strcmp(r->database, other->database) == 0 &&
+                    strcmp(r->collection, other->collection) == 0;
+
+        if (same && !config_same_list(&r->entity.fields, &other->entity.fields))
+            return config_fail(config_at(s, "route.%zu.entity", i),
+                               "route \"%.60s\" goes into the same collection %.80s.%.80s with "
+                               "another entity, or none: both need the same fields in the same "
+                               "order",
+                               other->name, r->database, r->collection);
+    }
+    return true;
+}
+
+bool config_check_effects(struct config_parse_state *s)
+{
+    uint32_t index = 0;
+
+    for (size_t i = 0; i < s->config->n_routes; i++)
+        if (!check_together(s, i) || !check_counters(s, i, &index) || !check_sequence(s, i) ||
+            !check_operation(s, i) || !check_shared_entities(s, i) || !check_lock(s, i) ||
+            !check_seen(s, i))
+            return false;
+    return true;
+}
