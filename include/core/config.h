@@ -13,27 +13,13 @@
 
 #include "base/bytes.h"
 #include "base/err.h"
-
-struct config_list {
-    char **items;
-    size_t n;
-};
-
-struct config_pair {
-    char *name, *value;
-};
-struct config_pairs {
-    struct config_pair *items;
-    size_t n;
-};
+#include "core/config_effects.h"
 
 enum config_on_bad { ON_BAD_STOP, ON_BAD_SKIP };
 enum config_tombstone { TOMBSTONE_SKIP, TOMBSTONE_DEAD_LETTER, TOMBSTONE_DELETE };
 enum config_conflict { CONFLICT_OFF, CONFLICT_COUNT, CONFLICT_DEAD_LETTER };
 enum config_format { FORMAT_JSON, FORMAT_EXTJSON, FORMAT_BSON, FORMAT_STRING, FORMAT_BYTES };
 enum config_write { WRITE_UPSERT, WRITE_INSERT, WRITE_AUTO };
-enum config_effects { EFFECTS_AUTO, EFFECTS_TRANSACTION, EFFECTS_LOG };
-enum config_sequence_mode { SEQUENCE_GAPLESS, SEQUENCE_BLOCK, SEQUENCE_MAX };
 enum config_read_from { READ_FROM_PRIMARY, READ_FROM_SECONDARY };
 enum config_log_level { CONFIG_LOG_DEBUG, CONFIG_LOG_INFO, CONFIG_LOG_WARN, CONFIG_LOG_ERROR };
 enum config_log_format { CONFIG_LOG_JSON, CONFIG_LOG_TEXT };
@@ -80,56 +66,6 @@ struct config_dedup {
     char *conflict_field; /* a name at the top of the document; never empty */
 };
 
-/* [[route.counter]]: documents that count, moved once per new event. */
-struct config_counter {
-    uint32_t index; /* counted through all routes */
-    int64_t line;   /* of the file, where its table begins; below 1: it came from --set */
-    char *collection, *database; /* of the counter documents */
-    /* Field of the counter document -> source of the record, by which it is found. */
-    struct config_pairs filter;
-    /* Field of the counter document -> JSON integer, or a value path. */
-    struct config_pairs inc;
-    bool upsert;  /* make a counter document that is not there */
-    char *mirror; /* "" off; else a key of Redis, with the filter's fields in braces */
-};
-
-/* [route.sequence]; field is "" where there is none. */
-struct config_sequence {
-    char *field;              /* of the document, a name at its top */
-    struct config_list group; /* sources; empty: one group for all */
-    enum config_sequence_mode mode;
-    int64_t start;
-    char *collection, *database;     /* of the groups' counters */
-    char *template, *template_field; /* "" off */
-};
-
-/* [route.operation] and [route.entity]; entity.key is empty where there is none. */
-struct config_operation {
-    char *source;                      /* "": every record inserts, tombstones delete */
-    struct config_list insert, remove; /* its values */
-    char *ledger, *ledger_database;    /* the collection */
-    int64_t ledger_expire_ms;          /* 0: for ever */
-};
-struct config_entity {
-    struct config_list key;    /* sources */
-    struct config_list fields; /* document paths, as many */
-};
-
-/* [route.lock]; key is "" where there is none. */
-struct config_lock {
-    char *key;    /* template */
-    char *prefix; /* before it */
-    int64_t ttl_ms, wait_ms;
-    char *fence, *fence_database; /* collection; "" off */
-};
-
-/* [route.seen]; entries is 0 where there is none. */
-struct config_seen {
-    int64_t entries, bytes, ttl_ms;
-    char *redis;   /* "" off; else the prefix of its keys */
-    char *drop_on; /* "" off; else a channel */
-};
-
 struct config_route {
     char *name; /* for metrics and logs; default: "database.collection"; no two are equal */
     struct config_list topics; /* names, or one "^regex" */
@@ -163,25 +99,6 @@ struct config_route {
     struct config_invalidate *invalidate;
     size_t n_invalidate;
 };
-
-/* Has it counters, a sequence or an operation? */
-bool config_has_effects(const struct config_route *r);
-static inline bool config_has_operation(const struct config_route *r)
-{
-    return r->entity.key.n > 0;
-}
-static inline bool config_has_sequence(const struct config_route *r)
-{
-    return r->sequence.field[0] != '\0';
-}
-static inline bool config_has_lock(const struct config_route *r)
-{
-    return r->lock.key[0] != '\0';
-}
-static inline bool config_has_seen(const struct config_route *r)
-{
-    return r->seen.entries > 0;
-}
 
 struct config {
     struct {
@@ -270,6 +187,13 @@ enum { CONFIG_NO_ROUTE = -1, CONFIG_TWO_ROUTES = -2 };
 int config_route_of(const struct config *c, const char *topic);
 /* Why a topic has no index of a route (ERR_CONFIG). Returns false. */
 bool config_route_fail(const struct config *c, const char *topic, struct err *e);
+
+/* Has it counters, a sequence or an operation? And the others. */
+bool config_has_effects(const struct config_route *r);
+bool config_has_operation(const struct config_route *r);
+bool config_has_sequence(const struct config_route *r);
+bool config_has_lock(const struct config_route *r);
+bool config_has_seen(const struct config_route *r);
 
 /* Does any route have invalidations? */
 bool config_has_invalidations(const struct config *c);

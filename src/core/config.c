@@ -491,11 +491,6 @@ bool config_route_fail(const struct config *c, const char *topic, struct err *e)
     return err_set(e, ERR_CONFIG, 0, "no route reads topic %s", topic);
 }
 
-bool config_has_effects(const struct config_route *r)
-{
-    return r->n_counters > 0 || config_has_sequence(r) || config_has_operation(r);
-}
-
 bool config_has_invalidations(const struct config *c)
 {
     for (size_t i = 0; i < c->n_routes; i++)

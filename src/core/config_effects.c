@@ -12,9 +12,35 @@
 /* Names that we keep in counter documents ourselves. */
 static const char *const kept_names[] = {"_applied", "_version"};
 
-static bool is_text(const char *text)
+/* Routes that no file was read for have no texts. */
+static bool is_set(const char *text)
 {
-    return *text != '\0';
+    return text != NULL && *text != '\0';
+}
+
+bool config_has_operation(const struct config_route *r)
+{
+    return r->entity.key.n > 0;
+}
+
+bool config_has_sequence(const struct config_route *r)
+{
+    return is_set(r->sequence.field);
+}
+
+bool config_has_lock(const struct config_route *r)
+{
+    return is_set(r->lock.key);
+}
+
+bool config_has_seen(const struct config_route *r)
+{
+    return r->seen.entries > 0;
+}
+
+bool config_has_effects(const struct config_route *r)
+{
+    return r->n_counters > 0 || config_has_sequence(r) || config_has_operation(r);
 }
 
 /* What is written without the key that makes it mean anything. */
@@ -55,7 +81,7 @@ static bool check_sources(struct config_parse_state *s, size_t i, const char *ke
 static bool split_or_make(struct config_parse_state *s, const struct config_route *r,
                           const char *behind, char **collection, char **database)
 {
-    if (!is_text(*collection)) {
+    if (!is_set(*collection)) {
         mem_free(*collection);
         *collection = mem_printf("%s.%s%s", r->database, r->collection, behind);
     }
@@ -148,9 +174,9 @@ static bool check_mirror(struct config_parse_state *s, size_t i, size_t j)
     const char *at = c->mirror;
 
     config_at(s, "route.%zu.counter.%zu.mirror", i, j);
-    if (!is_text(at))
+    if (!is_set(at))
         return true;
-    if (!is_text(s->config->redis.uri))
+    if (!is_set(s->config->redis.uri))
         return config_fail(s, "needs redis.uri, and there is none");
     for (size_t open = strcspn(at, "{"); at[open]; open = strcspn(at, "{")) {
         size_t len = strcspn(at + open + 1, "}");
@@ -210,9 +236,9 @@ static bool check_own_name(struct config_parse_state *s, size_t i, const char *k
     for (size_t j = 0; j < r->set.n; j++)
         if (config_paths_collide(name, r->set.items[j].name))
             return config_fail(s, "\"%.60s\" is set by [route.set], too", name);
-    if (is_text(r->under) && config_paths_collide(name, r->under))
+    if (is_set(r->under) && config_paths_collide(name, r->under))
         return config_fail(s, "\"%.60s\" is where under puts the payload", name);
-    if (is_text(r->source_fields) && config_paths_collide(name, r->source_fields))
+    if (is_set(r->source_fields) && config_paths_collide(name, r->source_fields))
         return config_fail(s, "\"%.60s\" is source_fields, too", name);
     if (r->dedup.conflict != CONFLICT_OFF && strcmp(name, r->dedup.conflict_field) == 0)
         return config_fail(s, "\"%.60s\" is dedup.conflict_field, too", name);
@@ -223,11 +249,11 @@ static bool check_sequence_text(struct config_parse_state *s, size_t i)
 {
     const struct config_sequence *q = &s->config->routes[i].sequence;
 
-    if (is_text(q->template) != is_text(q->template_field))
+    if (is_set(q->template) != is_set(q->template_field))
         return config_fail(config_at(s, "route.%zu.sequence.%s", i,
-                                     is_text(q->template) ? "template_field" : "template"),
+                                     is_set(q->template) ? "template_field" : "template"),
                            "is missing: a text and the field that gets it belong together");
-    if (!is_text(q->template))
+    if (!is_set(q->template))
         return true;
     if (strcmp(q->template_field, q->field) == 0)
         return config_fail(config_at(s, "route.%zu.sequence.template_field", i),
@@ -251,7 +277,7 @@ static bool check_sequence(struct config_parse_state *s, size_t i)
                            "\"gapless\" needs transactions, and effects = \"log\" is for where "
                            "there are none; \"block\" does without");
     config_at(s, "route.%zu.sequence.collection", i);
-    if (q->mode == SEQUENCE_MAX && is_text(q->collection))
+    if (q->mode == SEQUENCE_MAX && is_set(q->collection))
         return config_fail(s, "has no meaning for mode = \"max\", which has no counters");
     return split_or_make(s, r, "_sequences", &q->collection, &q->database) &&
            check_sequence_text(s, i);
@@ -350,13 +376,13 @@ static bool check_operation(struct config_parse_state *s, size_t i)
 {
     struct config_route *r = &s->config->routes[i];
     struct config_operation *o = &r->operation;
-    bool removes = is_text(o->source) || r->tombstone == TOMBSTONE_DELETE;
+    bool removes = is_set(o->source) || r->tombstone == TOMBSTONE_DELETE;
 
     if (!config_has_operation(r)) {
         if (r->tombstone == TOMBSTONE_DELETE)
             return config_fail(config_at(s, "route.%zu.tombstone", i),
                                "\"delete\" needs [route.entity]: which document is removed?");
-        if (is_text(o->source))
+        if (is_set(o->source))
             return config_fail(config_at(s, "route.%zu.operation.source", i),
                                "needs entity.key: which document is removed?");
         return check_alone(s, i, "operation", "source") && check_alone(s, i, "entity", "key");
@@ -367,9 +393,9 @@ static bool check_operation(struct config_parse_state *s, size_t i)
     if (!check_sources(s, i, "entity.key", &r->entity.key,
                        SOURCE_KEY | SOURCE_HEADER | SOURCE_PATH) ||
         !check_entity_fields(s, i) || !check_tombstones(s, i) ||
-        (is_text(o->source) && !check_operation_source(s, i)))
+        (is_set(o->source) && !check_operation_source(s, i)))
         return false;
-    if (!is_text(o->source) && (o->insert.n > 0 || o->remove.n > 0))
+    if (!is_set(o->source) && (o->insert.n > 0 || o->remove.n > 0))
         return config_fail(config_at(s, "route.%zu.operation.source", i),
                            "is missing, and insert and delete are its values");
     return split_or_make(config_at(s, "route.%zu.operation.ledger", i), r, "_ledger", &o->ledger,
@@ -386,12 +412,12 @@ static bool check_lock(struct config_parse_state *s, size_t i)
     if (!config_has_lock(r))
         return check_alone(s, i, "lock", "key");
     config_at(s, "route.%zu.lock.key", i);
-    if (!is_text(s->config->redis.uri))
+    if (!is_set(s->config->redis.uri))
         return config_fail(s, "needs redis.uri, and there is none");
     if (!config_check_template(s, i, TEMPLATE_TEXT, l->key))
         return false;
     config_at(s, "route.%zu.lock.fence", i);
-    if (!is_text(l->fence))
+    if (!is_set(l->fence))
         return true;
     if (r->effects == EFFECTS_LOG)
         return config_fail(s, "needs transactions, and effects = \"log\" is for where there are "
@@ -405,9 +431,9 @@ static bool check_seen(struct config_parse_state *s, size_t i)
 
     if (!config_has_seen(r))
         return check_alone(s, i, "seen", "entries");
-    if ((is_text(r->seen.redis) || is_text(r->seen.drop_on)) && !is_text(s->config->redis.uri))
+    if ((is_set(r->seen.redis) || is_set(r->seen.drop_on)) && !is_set(s->config->redis.uri))
         return config_fail(
-            config_at(s, "route.%zu.seen.%s", i, is_text(r->seen.redis) ? "redis" : "drop_on"),
+            config_at(s, "route.%zu.seen.%s", i, is_set(r->seen.redis) ? "redis" : "drop_on"),
             "needs redis.uri, and there is none");
     return true;
 }

@@ -177,7 +177,7 @@ const struct config_key config_keys[] = {
     {"route.sequence.mode", CONFIG_ENUM, ROUTE(sequence.mode), "gapless", 0, 0, "gapless|block|max", 0,
      "gapless: 1, 2, 3 without a hole, by a transaction; block: a crash may leave holes; max: the highest there is + 1, "
      "for collections whose numbers others give, too."},
-    {"route.sequence.start", CONFIG_INT, ROUTE(sequence.start), "1", INT64_MIN / 2, INT64_MAX / 2, NULL, 0,
+    {"route.sequence.start", CONFIG_INT, ROUTE(sequence.start), "1", 0, INT64_C(1000000000000000), NULL, 0,
      "The first number of a group."},
     {"route.sequence.collection", CONFIG_STRING, ROUTE(sequence.collection), "", 0, 0, NULL, 0,
      "Collection of the groups' counters, database.collection; default: the route's with _sequences behind it."},

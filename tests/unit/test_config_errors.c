@@ -95,11 +95,12 @@ static void names_that_nobody_knows(void **state)
         {"[worker]\nBatch = 1", "f:12:1: worker.Batch: unknown key; did you mean \"batch\"?"},
         {"[wroker]", "f:11:2: wroker: unknown key; did you mean \"worker\"?"},
         {"[retry]\nbatch = 1", "f:12:1: retry.batch: unknown key; did you mean worker.batch?"},
-        {"[retry]\nentirely = 1",
-         "f:12:1: retry.entirely: unknown key; known here: first, max, max_unknown"},
+        {"[retry]\nwholesale = 1",
+         "f:12:1: retry.wholesale: unknown key; known here: first, max, max_unknown"},
         {"feilds = 1", "f:11:1: route.dedup.feilds: unknown key; did you mean \"fields\"?"},
-        {"effects = \"count\"", "f:11:1: route.dedup.effects: unknown key; known here: key, into, "
-                                "fields, conflict, conflict_field"},
+        {"conflagrate = \"count\"",
+         "f:11:1: route.dedup.conflagrate: unknown key; known here: key, into, "
+         "fields, conflict, conflict_field"},
         {"[worker.batch.x]\ny = 1", "f:11:9: worker.batch: has to be an integer, not a table"},
         {"[[route]]\nformats = \"bson\"",
          "f:12:1: route.formats: unknown key; did you mean \"format\"?"},
@@ -961,10 +962,10 @@ static void overrides(void **state)
         {"worker.threds=1", "--set worker.threds: unknown key; did you mean \"threads\"?"},
         {"wroker.threads=1", "--set wroker.threads: unknown key; did you mean \"worker\"?"},
         {"nothing=1", "--set nothing: unknown key; known here: kafka, mongo, redis, worker, retry, "
-                      "dead_letter, http, log, route"},
-        {"=1",
-         "--set : unknown key; known here: kafka, mongo, redis, worker, retry, dead_letter, http, "
-         "log, route"},
+                      "effects, dead_letter, http, log, route"},
+        {"=1", "--set : unknown key; known here: kafka, mongo, redis, worker, retry, effects, "
+               "dead_letter, http, "
+               "log, route"},
         {"route.1.order_by=a",
          "--set route.1.order_by: there is no route number 1, the file has 1 (counted from 0)"},
         {"route.x.order_by=a",
