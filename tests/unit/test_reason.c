@@ -10,12 +10,13 @@
 
 /* The names are public: this list is the contract, the table in reason.c must agree. */
 static const char *const public_names[] = {
-    "json_syntax",      "extjson_syntax",  "bson_syntax",  "not_an_object",
-    "invalid_utf8",     "duplicate_name",  "number_range", "schema_registry_framing",
-    "compressed",       "dedup_missing",   "dedup_null",   "dedup_empty",
-    "dedup_not_scalar", "type_conversion", "unsafe_name",  "empty_value",
-    "tombstone",        "too_large",       "too_deep",     "unique_conflict",
-    "conflict",         "validation",      "rejected",
+    "json_syntax",       "extjson_syntax",  "bson_syntax",  "not_an_object",
+    "invalid_utf8",      "duplicate_name",  "number_range", "schema_registry_framing",
+    "compressed",        "dedup_missing",   "dedup_null",   "dedup_empty",
+    "dedup_not_scalar",  "type_conversion", "unsafe_name",  "empty_value",
+    "tombstone",         "too_large",       "too_deep",     "effect_value",
+    "operation_unknown", "unique_conflict", "conflict",     "validation",
+    "rejected",
 };
 
 static void test_names_are_the_public_ones_in_order(void **state)
