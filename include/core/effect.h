@@ -40,7 +40,10 @@ struct effects {
     struct effect_move *moves;
     size_t n_moves;
     struct effect_number *number; /* NULL: no sequence */
-    size_t bytes;                 /* of all this, for budgets */
+    bson_t *fence; /* {_id: key} of the lock that is held for it; NULL: none. Set with the number
+                      once the lock is there */
+    int64_t fence_number;
+    size_t bytes; /* of all this, for budgets */
 };
 
 void effects_free(struct effects *f); /* NULL is fine */

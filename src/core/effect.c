@@ -9,6 +9,7 @@ void effects_free(struct effects *f)
     if (!f)
         return;
     bson_destroy(f->entity);
+    bson_destroy(f->fence);
     for (size_t i = 0; i < f->n_moves; i++) {
         bson_destroy(f->moves[i].filter);
         mem_free(f->moves[i].by);
