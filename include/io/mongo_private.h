@@ -43,4 +43,15 @@ void mongo_explain_no(void *sink, uint32_t route, enum retry_class why, int code
 const char *mongo_text_field(const bson_t *doc, const char *name);
 bool mongo_true_field(const bson_t *doc, const char *name);
 
+/*
+ * mongo_log.c: the batches of routes whose effects need no transaction (core/log_plan.h): effects =
+ * "log", and sequences of mode block or max alone. One per session and thread; client is the
+ * session's, borrowed. As sink_ops.write; the results belong to it until the next call.
+ */
+struct mongo_log;
+struct mongo_log *mongo_log_new(struct mongo *m, mongoc_client_t *client);
+void mongo_log_free(struct mongo_log *l); /* NULL is fine */
+const struct outcome *mongo_log_write(struct mongo_log *l, uint32_t route,
+                                      const struct write_op *ops, size_t n);
+
 #endif
