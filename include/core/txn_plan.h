@@ -42,6 +42,15 @@
  * the next delivery's LOOK tells.
  * - Anything unknown as a whole ends the batch, as in plan.h: LATER or UNKNOWN for all that is
  * left.
+ *
+ * What the answers are (io/mongo_txn.c): the server's own reply to the one command that a
+ * txn_command is, with its writeErrors; labels from its errorLabels, and TRANSIENT for what failed
+ * on the network before COMMIT.
+ * - BEGIN: no place at the gate in time: CALL_SERVER, 112, TRANSIENT. Nothing was begun.
+ * - FENCE: {update} with upsert, of different fences: 11000 at index i: a larger number is there.
+ * - NUMBER: refused (2, 14, 241 or another code of the server): no number of this group can be
+ * given: overflow, or what stands there is none. No txn_plan_number() then.
+ * - REPLACE: {delete}, then {insert}: the reply of the insert; of the delete when that failed.
  */
 #ifndef IDEMSINK_CORE_TXN_PLAN_H
 #define IDEMSINK_CORE_TXN_PLAN_H
