@@ -147,6 +147,12 @@ bool app_prove_indexes(struct app *a, struct err *e)
     return true;
 }
 
+void app_add_chore(struct app *a, const struct chore *job)
+{
+    MUST(a->n_jobs < APP_CHORES_MAX && a->chores == NULL);
+    a->jobs[a->n_jobs++] = *job;
+}
+
 bool app_start(struct app *a, bool until_end, struct err *e)
 {
     struct intake_options options = {.config = a->config,
@@ -176,6 +182,8 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     app_log_start(a);
     struct daemon_parts parts = {.intake = a->intake, .shared = &a->shared};
     a->daemon = daemon_start(&parts);
+    if (a->n_jobs > 0)
+        a->chores = chores_start(a->jobs, a->n_jobs);
     atomic_store(&a->phase, APP_RUNNING);
     return true;
 }
@@ -217,11 +225,15 @@ void app_log_start(const struct app *a)
 
 bool app_stop(struct app *a, int64_t notifier_ms)
 {
+    if (a->chores)
+        chores_ask_stop(a->chores); /* they come to their end while the records are drained */
     bool clean = daemon_stop(a->daemon);
 
     a->daemon = NULL;
     if (clean && a->notifier)
         clean = notifier_stop(a->notifier, notifier_ms);
+    if (clean)
+        clean = chores_stop(a->chores, notifier_ms);
     return clean;
 }
 

@@ -13,6 +13,7 @@
 #include "io/kafka.h"
 #include "io/mongo.h"
 #include "io/redis.h"
+#include "run/chores.h"
 #include "run/daemon.h"
 #include "run/intake.h"
 #include "run/notifier.h"
@@ -20,6 +21,7 @@
 #include "run/run_metrics.h"
 #include "run/worker.h"
 
+enum { APP_CHORES_MAX = 8 };
 enum app_phase { APP_STARTING, APP_RUNNING, APP_STOPPING };
 
 struct app {
@@ -40,7 +42,10 @@ struct app {
     struct stop stop;
     struct worker_shared shared;
     struct daemon *daemon;
-    _Atomic int phase; /* enum app_phase; read by the HTTP thread */
+    struct chore jobs[APP_CHORES_MAX]; /* what chores gets at the start */
+    size_t n_jobs;
+    struct chores *chores; /* NULL: no jobs */
+    _Atomic int phase;     /* enum app_phase; read by the HTTP thread */
 };
 
 /* What needs no service: configuration, mappings, metrics, the HTTP pages, the clients. on_stop:
@@ -51,6 +56,9 @@ bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx),
 /* Every route's dedup index is made where the route says so, and proved. ERR_TRANSIENT: ask again
  * later. */
 bool app_prove_indexes(struct app *a, struct err *e) MUST_CHECK;
+
+/* A job for the thread of the chores; before app_start(). Its ctx outlives app_stop(). */
+void app_add_chore(struct app *a, const struct chore *job);
 
 /* Joins the group and starts the threads. */
 bool app_start(struct app *a, bool until_end, struct err *e) MUST_CHECK;
