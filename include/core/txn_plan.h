@@ -26,31 +26,54 @@
  * Counters and numbers come first: two transactions on one counter document exclude each other, and
  * the loser has lost one small command (WriteConflict comes at once, measured on 6.0.5).
  *
- * What it decides (design and measurements: docs/decisions/010-effects.md):
- * - Operations of one event are folded: the first is written, the others are duplicates.
+ * What it decides (design and measurements: docs/decisions/010-effects-atomic.md):
+ * - Operations of one event are folded: the first is written, the others are duplicates, as in
+ *   plan.h; so are lanes (what stands behind one that failed for now gets LATER), `alone`,
+ * conflicts.
+ * - Conflicts: the ledger's document has the hash of op->document under conflict_field, like an
+ *   event that is its own document; removing events have none. What is there as an insert and comes
+ *   as a delete, or the other way round, is a conflict too (`op` of the ledger).
  * - An error of one operation aborts the transaction (E11000 inside of one does, measured): E11000
- *   is judged by a LOOK for it alone: there = DUPLICATE; twice not there = NEVER unique_conflict;
- *   others as core/outcome.h says. Then what stands before it in the chunk is committed without
- * what stands behind, which comes next: each operation is written at most twice, whoever is bad.
- * - E11000 on the index of a sequence of mode max: somebody else took the number: the chunk again
- *   after a random wait.
- * - COUNT refused for one document (overflow, no number there): those who move it go alone, one per
- *   transaction; who is refused alone is NEVER (rejected), the text names the counter.
- * - TransientTransactionError and WriteConflict: ABORT, WAIT (random, doubling), the chunk again,
- * until the deadline; then LATER (RETRY_CONFLICT) for all that is left.
- * - UnknownTransactionCommitResult: COMMIT again until the deadline, then UNKNOWN for the chunk:
- * the next delivery's LOOK tells.
- * - Anything unknown as a whole ends the batch, as in plan.h: LATER or UNKNOWN for all that is
- * left.
+ *   is judged by a LOOK (for it and what stands behind it: one redelivered elsewhere is seldom
+ *   alone): there = DUPLICATE; twice not there = NEVER unique_conflict; others as core/outcome.h
+ *   says. Then what stands before it in the chunk is committed without what stands behind, which
+ *   comes next: each operation is written at most twice, whoever is bad.
+ * - E11000 on the index of a sequence (its field or template_field is in keyPattern): mode max:
+ *   somebody else took the number: the chunk again after a wait. Else the group's counter is behind
+ *   what the collection holds, which is no event's fault: LATER (RETRY_CONFIG) for all.
+ * - All modes of a sequence are numbered inside the transaction here, so that block has no holes
+ *   either. Duplicates and events that change nothing take no number; what adds its entity does,
+ *   though a later event of the chunk removes it.
+ * - COUNT or NUMBER refused: those who move that document (or are of that group) go alone, one per
+ *   transaction; who is refused alone is NEVER, the text names the collection. A chunk is cut where
+ *   the sum of the amounts of one document could pass int64.
+ * - FENCE refused: LATER (RETRY_CONFLICT) for the operations of that fence; the others without
+ * them.
+ * - TransientTransactionError and conflicts: ABORT, WAIT (random, doubling), the chunk again,
+ *   until the deadline; then LATER (RETRY_CONFLICT) for all that is left. Every fourth in a row
+ *   halves the chunk (a cache that is full says WriteConflict, too), as a refusal of a whole
+ * command does that no operation is named for.
+ * - COMMIT without an answer (UnknownTransactionCommitResult, network, write concern): again after
+ *   a wait, until the deadline, then UNKNOWN for the chunk: the next delivery's LOOK tells. Does a
+ *   later one say that nothing was committed, the chunk is looked up again before it is repeated.
+ * - Network, no primary, rights, configuration: ends the batch: LATER for all that is left, since
+ *   nothing of it is committed.
  *
  * What the answers are (io/mongo_txn.c): the server's own reply to the one command that a
  * txn_command is, with its writeErrors; labels from its errorLabels, and TRANSIENT for what failed
  * on the network before COMMIT.
  * - BEGIN: no place at the gate in time: CALL_SERVER, 112, TRANSIENT. Nothing was begun.
+ * - LOOK in the ledger: the projection has `op` beside look_projection()'s.
  * - FENCE: {update} with upsert, of different fences: 11000 at index i: a larger number is there.
+ * - COUNT: n below n_moves with upsert = false: some are not there (txn_done.moves_missing).
  * - NUMBER: refused (2, 14, 241 or another code of the server): no number of this group can be
- * given: overflow, or what stands there is none. No txn_plan_number() then.
+ *   given: overflow, or what stands there is none. No txn_plan_number() then.
+ * - NUMBER: `last` is what n becomes, start - 1 + count where nothing stands; max: the highest that
+ *   is there + count. The plan hands them out in the order of the operations.
  * - REPLACE: {delete}, then {insert}: the reply of the insert; of the delete when that failed.
+ * - ABORT: also behind a COMMIT that said that nothing was committed; only the gate is given back
+ *   then. Behind a COMMIT that nobody knows the end of there is none: the end of the batch gives
+ * the gate back.
  */
 #ifndef IDEMSINK_CORE_TXN_PLAN_H
 #define IDEMSINK_CORE_TXN_PLAN_H
@@ -96,8 +119,10 @@ struct txn_move {
 
 struct txn_command {
     enum txn_command_kind kind;
-    /* LOOK (by op->filter), FENCE, STATE (by effects.entity), EVENTS, INSERT, DELETE, REPLACE: n
-     * of them. Valid until the answer. */
+    /* n of them, valid until the answer. LOOK, STATE: look_filter(ops), look_projection() of their
+     * filter (for STATE these are no events: their filters are the entities' and there is nothing
+     * else). FENCE: one per fence. DELETE, REPLACE: by effects.entity. EVENTS, INSERT, REPLACE:
+     * their documents. */
     const struct write_op *const *ops;
     size_t n;
     bool events;            /* LOOK: in the ledger, else in the route's collection */
