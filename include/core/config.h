@@ -193,6 +193,7 @@ bool config_has_effects(const struct config_route *r);
 bool config_has_operation(const struct config_route *r);
 bool config_has_sequence(const struct config_route *r);
 bool config_has_lock(const struct config_route *r);
+bool config_has_fence(const struct config_route *r); /* its lock has numbers */
 bool config_has_seen(const struct config_route *r);
 
 /* Does any route have invalidations? */

@@ -66,6 +66,7 @@ struct config_lock {
     char *prefix; /* before it */
     int64_t ttl_ms, wait_ms;
     char *fence, *fence_database; /* collection; "" off */
+    char *fence_field;            /* of the document, a name at its top; "" off */
 };
 
 /* [route.seen]; entries is 0 where there is none. */

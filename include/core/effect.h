@@ -40,8 +40,9 @@ struct effects {
     struct effect_move *moves;
     size_t n_moves;
     struct effect_number *number; /* NULL: no sequence */
-    bson_t *fence; /* {_id: key} of the lock that is held for it; NULL: none. Set with the number
-                      once the lock is there */
+    /* {_id: key} of the lock that is held for it; NULL: none. Once the lock is there {_id: key,
+     * issued: fence_number}: who has been given a later number is the only one who can write. */
+    bson_t *fence;
     int64_t fence_number;
     size_t bytes; /* of all this, for budgets */
 };

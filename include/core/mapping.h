@@ -48,7 +48,8 @@ struct write_op {
     struct effects *effects; /* what it moves beside its document; NULL: the route has none. With
                                 [route.entity] filter is the event's _id in the ledger, and document
                                 that of the entity */
-    const void *lane;        /* operations of one lane must be applied in order; only compared */
+    char *lock; /* [route.lock]: the key in Redis that is held while this is written; NULL: none */
+    const void *lane; /* operations of one lane must be applied in order; only compared */
     bool alone; /* under suspicion (core/suspicion.h): a command of its own, behind the others */
 };
 void write_op_clear(struct write_op *op);

@@ -101,6 +101,7 @@ struct mapping {
     size_t n_counters;
     struct mapping_key group; /* [route.sequence] */
     struct sequence_text *sequence_text;
+    struct template *lock; /* [route.lock]; NULL: none */
 
     enum mapping_order_by order_by;
     struct pick order;
@@ -173,6 +174,8 @@ void mapping_effects_free(struct mapping *m);
 /* out->effects, where the route has some. False: r is rejected. */
 bool mapping_effects(const struct mapping *m, struct record *r, enum effect_action action,
                      struct write_op *out);
+/* out->lock, and the fence of out->effects, where the route has them. False: r is rejected. */
+bool mapping_lock(const struct mapping *m, struct record *r, struct write_op *out);
 /* What the record does. False: it is rejected. */
 bool mapping_action(const struct mapping *m, struct record *r, enum effect_action *out);
 

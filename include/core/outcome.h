@@ -40,6 +40,7 @@ enum retry_class {
     RETRY_RIGHTS,      /* an operator must grant something; nothing is dead-lettered */
     RETRY_CONFIG,      /* wrong topology, full disk and the like: an operator must act */
     RETRY_DEAD_LETTER, /* the dead-letter topic didn't take it */
+    RETRY_LOCK,        /* the lock of [route.lock] is somebody else's, or can't be asked for */
     RETRY_OTHER,
     RETRY_CLASSES /* how many there are, not a class */
 };

@@ -33,6 +33,11 @@ bool config_has_lock(const struct config_route *r)
     return is_set(r->lock.key);
 }
 
+bool config_has_fence(const struct config_route *r)
+{
+    return config_has_lock(r) && is_set(r->lock.fence);
+}
+
 bool config_has_seen(const struct config_route *r)
 {
     return r->seen.entries > 0;
@@ -40,7 +45,8 @@ bool config_has_seen(const struct config_route *r)
 
 bool config_has_effects(const struct config_route *r)
 {
-    return r->n_counters > 0 || config_has_sequence(r) || config_has_operation(r);
+    return r->n_counters > 0 || config_has_sequence(r) || config_has_operation(r) ||
+           config_has_fence(r);
 }
 
 /* What is written without the key that makes it mean anything. */
@@ -404,6 +410,37 @@ static bool check_operation(struct config_parse_state *s, size_t i)
 
 /* --- lock, seen --- */
 
+/* The key of a record without payload can't be made of one. */
+static bool check_lock_of_tombstones(struct config_parse_state *s, size_t i)
+{
+    struct config_route *r = &s->config->routes[i];
+    struct template_names names = {.database = r->database, .collection = r->collection};
+    struct err ignored;
+    struct template *t = template_new(TEMPLATE_TEXT, r->lock.key, &names, &ignored);
+    bool fine = r->tombstone != TOMBSTONE_DELETE || !t || !template_needs_payload(t);
+
+    template_free(t);
+    return fine ||
+           config_fail(s, "with tombstone = \"delete\" a record that removes has no payload; "
+                          "possible are @key, @header.NAME and what else begins with @");
+}
+
+static bool check_fence_field(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+    const char *field = r->lock.fence_field;
+
+    config_at(s, "route.%zu.lock.fence_field", i);
+    if (!is_set(field))
+        return true;
+    if (!is_set(r->lock.fence))
+        return config_fail(s, "has no meaning without lock.fence");
+    if (config_has_sequence(r) &&
+        (strcmp(field, r->sequence.field) == 0 || strcmp(field, r->sequence.template_field) == 0))
+        return config_fail(s, "is a field of the sequence, too");
+    return check_own_name(s, i, "lock.fence_field", field);
+}
+
 static bool check_lock(struct config_parse_state *s, size_t i)
 {
     struct config_route *r = &s->config->routes[i];
@@ -415,6 +452,8 @@ static bool check_lock(struct config_parse_state *s, size_t i)
     if (!is_set(s->config->redis.uri))
         return config_fail(s, "needs redis.uri, and there is none");
     if (!config_check_template(s, i, TEMPLATE_TEXT, l->key))
+        return false;
+    if (!check_lock_of_tombstones(s, i) || !check_fence_field(s, i))
         return false;
     config_at(s, "route.%zu.lock.fence", i);
     if (!is_set(l->fence))
@@ -445,12 +484,12 @@ static bool check_together(struct config_parse_state *s, size_t i)
 
     if (!config_has_effects(r) && r->effects != EFFECTS_AUTO)
         return config_fail(config_at(s, "route.%zu.effects", i),
-                           "there is nothing for it: no [[route.counter]], [route.sequence] or "
-                           "[route.operation]");
+                           "there is nothing for it: no [[route.counter]], [route.sequence], "
+                           "[route.operation] or lock.fence");
     if (config_has_effects(r) && r->write != WRITE_UPSERT)
         return config_fail(config_at(s, "route.%zu.write", i),
-                           "has no meaning together with counters, a sequence or an operation: "
-                           "they decide how the documents are written");
+                           "has no meaning together with counters, a sequence, an operation or "
+                           "a fence: they decide how the documents are written");
     return true;
 }
 

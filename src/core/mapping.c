@@ -85,7 +85,9 @@ void write_op_clear(struct write_op *op)
     bson_destroy(op->filter);
     bson_destroy(op->document);
     effects_free(op->effects);
+    mem_free(op->lock);
     op->filter = op->document = NULL;
+    op->lock = NULL;
     op->effects = NULL;
 }
 
@@ -313,6 +315,20 @@ static bool hash_has_place(const struct mapping_work *w)
     return false;
 }
 
+/* Nor for the number of the fence, which the document gets once its lock is there. */
+static bool fence_has_place(const struct mapping_work *w)
+{
+    const char *field = w->m->route->lock.fence_field;
+
+    if (!config_has_fence(w->m->route) || field == NULL || json_object_get(w->tree, field) == NULL)
+        return true;
+    record_reject(w->r, REASON_UNSAFE_NAME, 0,
+                  "the document has a field \"%s\" of its own, where lock.fence_field goes "
+                  "(exclude or rename it, or choose another fence_field)",
+                  field);
+    return false;
+}
+
 static struct json_bson_in bson_in(const struct mapping_work *w)
 {
     return (struct json_bson_in){.root = w->tree,
@@ -357,6 +373,9 @@ static bool to_document(struct mapping_work *w, struct write_op *out)
 
     if (w->m->conflict_field != NULL) /* type, name, length, subtype */
         used += strlen(w->m->conflict_field) + 7 + CANONICAL_HASH_BYTES;
+    if (config_has_fence(w->m->route) &&
+        w->m->route->lock.fence_field != NULL) /* type, name, number */
+        used += strlen(w->m->route->lock.fence_field) + 10;
 
     switch (
         json_bson_build(&in, used < MAX_BYTES ? MAX_BYTES - used : 0, &out->document, &odd_names)) {
@@ -398,7 +417,8 @@ static enum mapping_verdict no_value(const struct mapping *m, struct record *r)
 
 static bool build_document(struct mapping_work *w, struct write_op *out)
 {
-    return mapping_shape(w) && id_is_usable(w) && hash_has_place(w) && to_document(w, out);
+    return mapping_shape(w) && id_is_usable(w) && hash_has_place(w) && fence_has_place(w) &&
+           to_document(w, out);
 }
 
 static bool build(struct mapping_work *w, struct write_op *out)
@@ -408,7 +428,8 @@ static bool build(struct mapping_work *w, struct write_op *out)
 
     *out = (struct write_op){.filter = bson_new()};
     ok = mapping_key_filter(w->m, &w->m->dedup, w->r, out->filter, true) &&
-         mapping_action(w->m, w->r, &action) && mapping_effects(w->m, w->r, action, out);
+         mapping_action(w->m, w->r, &action) && mapping_effects(w->m, w->r, action, out) &&
+         mapping_lock(w->m, w->r, out);
     if (ok && action == EFFECT_DELETE)
         out->document = bson_new();
     else

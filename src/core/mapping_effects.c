@@ -71,6 +71,17 @@ static bool sequence_new(struct mapping *m, struct err *e)
     return m->sequence_text != NULL || err_wrap(e, "sequence.template");
 }
 
+static bool lock_new(struct mapping *m, struct err *e)
+{
+    const struct config_route *r = m->route;
+    struct template_names names = {.database = r->database, .collection = r->collection};
+
+    if (!config_has_lock(r))
+        return true;
+    m->lock = template_new(TEMPLATE_TEXT, r->lock.key, &names, e);
+    return m->lock != NULL || err_wrap(e, "lock.key");
+}
+
 bool mapping_effects_new(struct mapping *m, struct err *e)
 {
     const struct config_route *route = m->route;
@@ -80,7 +91,7 @@ bool mapping_effects_new(struct mapping *m, struct err *e)
         if (!counter_new(m, &route->counters[i], e))
             return false;
     }
-    return entity_new(m, e) && sequence_new(m, e);
+    return entity_new(m, e) && sequence_new(m, e) && lock_new(m, e);
 }
 
 void mapping_effects_free(struct mapping *m)
@@ -98,6 +109,7 @@ void mapping_effects_free(struct mapping *m)
     mapping_key_clear(&m->group);
     pick_clear(&m->operation);
     sequence_text_free(m->sequence_text);
+    template_free(m->lock);
 }
 
 /* --- what the record does --- */
@@ -242,4 +254,48 @@ bool mapping_effects(const struct mapping *m, struct record *r, enum effect_acti
             return false;
     }
     return !config_has_sequence(m->route) || action == EFFECT_DELETE || add_number(m, r, f);
+}
+
+/* --- its lock --- */
+
+/* It becomes a key of Redis, and with a fence the _id of a document: an index entry of 1,024 bytes
+ * was the most before MongoDB 4.2. */
+enum { LOCK_KEY_MAX = 1000 };
+
+static const char *lock_fault(const struct buf *key)
+{
+    if (key->len > LOCK_KEY_MAX)
+        return "makes a key of more than 1000 bytes";
+    return payload_is_utf8(slice_of(key->data, key->len)) ? NULL : "makes a key that is no UTF-8";
+}
+
+bool mapping_lock(const struct mapping *m, struct record *r, struct write_op *out)
+{
+    struct buf key = {0};
+    const char *fault;
+
+    if (m->lock == NULL)
+        return true;
+    buf_add_text(&key, m->route->lock.prefix);
+    if ((r->json == NULL && template_needs_payload(m->lock)) || !template_fill(m->lock, r, &key)) {
+        char *source = r->json == NULL ? NULL : template_unfilled(m->lock, r);
+
+        record_reject(r, REASON_EFFECT_VALUE, 0, "lock.key: \"%s\" is missing or no scalar",
+                      source ? source : m->route->lock.key);
+        mem_free(source);
+        buf_clear(&key);
+        return false;
+    }
+    fault = lock_fault(&key);
+    if (fault != NULL) {
+        record_reject(r, REASON_EFFECT_VALUE, 0, "lock.key: \"%s\" %s", m->route->lock.key, fault);
+        buf_clear(&key);
+        return false;
+    }
+    out->lock = key.data;
+    if (out->effects != NULL && config_has_fence(m->route)) {
+        out->effects->fence = BCON_NEW("_id", BCON_UTF8(out->lock));
+        out->effects->bytes += out->effects->fence->len;
+    }
+    return true;
 }

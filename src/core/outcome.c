@@ -21,6 +21,7 @@ const char *retry_class_name(enum retry_class c)
         [RETRY_RIGHTS] = "rights",
         [RETRY_CONFIG] = "config",
         [RETRY_DEAD_LETTER] = "dead_letter",
+        [RETRY_LOCK] = "lock",
         [RETRY_OTHER] = "other",
     };
     return (unsigned)c < RETRY_CLASSES ? names[c] : "other";

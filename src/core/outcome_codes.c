@@ -266,6 +266,7 @@ const char *outcome_advice(enum retry_class retry, int code)
         [RETRY_NO_PRIMARY] = "no primary can be reached: see the members of the replica set",
         [RETRY_TIMEOUT] = "the server takes too long: see its load and its disk",
         [RETRY_WRITE_CONCERN] = "too few members acknowledge: see those that are away or behind",
+        [RETRY_LOCK] = "see Redis, which keeps the locks, and who holds them",
         [RETRY_RIGHTS] = TODO_GRANT,
         [RETRY_CONFIG] = TODO_SERVER,
     };

@@ -92,6 +92,7 @@ static enum err_kind kind_of(const bson_error_t *be, const struct outcome_call *
     case RETRY_WRITE_CONCERN:
     case RETRY_CONFLICT:
     case RETRY_DEAD_LETTER:
+    case RETRY_LOCK:
     case RETRY_CLASSES:
         break;
     }

@@ -664,16 +664,16 @@ static void the_example_has_no_unknown_key(void **state)
         *found = '#';
     }
     buf_add_text(&text, "mode = \"monsqlize\"\n");
-    c = parse_with(
-        text.data,
-        (const char *const[]){"redis.uri=redis://h", "route.0.invalidate.0.flavor=3",
-                              "route.0.invalidate.0.receivers_echo_safe=true",
-                              "route.0.sequence.field=n", "route.0.sequence.template=\"{c}-{seq}\"",
-                              "route.0.sequence.template_field=t",
-                              "route.0.sequence.collection=a.s", "route.0.operation.source=what",
-                              "route.0.operation.ledger=a.l", "route.0.lock.key=\"{k}\"",
-                              "route.0.lock.fence=a.f", "route.0.seen.entries=1000"},
-        12);
+    c = parse_with(text.data,
+                   (const char *const[]){
+                       "redis.uri=redis://h", "route.0.invalidate.0.flavor=3",
+                       "route.0.invalidate.0.receivers_echo_safe=true", "route.0.sequence.field=n",
+                       "route.0.sequence.template=\"{c}-{seq}\"",
+                       "route.0.sequence.template_field=t", "route.0.sequence.collection=a.s",
+                       "route.0.operation.source=what", "route.0.operation.ledger=a.l",
+                       "route.0.lock.key=\"{k}\"", "route.0.lock.fence=a.f",
+                       "route.0.lock.fence_field=f", "route.0.seen.entries=1000"},
+                   13);
     assert_int_equal(c->routes[0].n_counters, 1);
     assert_int_equal(c->routes[0].n_invalidate, 1);
     config_free(c);
