@@ -744,13 +744,17 @@ static void the_document_has_the_table(void **state)
 
 static void the_examples_are_right(void **state)
 {
-    static const char *const files[] = {"minimal", "dead-letters", "caches"};
+    static const char *const files[] = {
+        "config/examples/minimal.toml",  "config/examples/dead-letters.toml",
+        "config/examples/caches.toml",   "examples/follows/idemsink.toml",
+        "examples/orders/idemsink.toml", "examples/payments/idemsink.toml",
+    };
 
     (void)state;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         struct buf path = {0}, text = {0};
 
-        buf_printf(&path, "%s/../../config/examples/%s.toml", TEST_DATA, files[i]);
+        buf_printf(&path, "%s/../../%s", TEST_DATA, files[i]);
         read_file(path.data, &text);
         config_free(parse(text.data));
         buf_clear(&path);
