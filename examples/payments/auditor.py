@@ -29,7 +29,7 @@ def main():
     held = busy = broken = 0
     while not stopped:
         account = f"a{random.randrange(20)}"
-        key, token = f"monsqlize:lock:account:{account}", uuid.uuid4().hex
+        key, token = f"monsqlize:cache:lock:account:{account}", uuid.uuid4().hex
         if not client.set(key, token, nx=True, px=10000):
             busy += 1
             time.sleep(0.002)

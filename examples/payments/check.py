@@ -19,7 +19,7 @@ def main():
         sums[payment["account"]][0] += 1
         sums[payment["account"]][1] += payment["cents"]
     accounts = {a["_id"]: [a["payments"], a["cents"]] for a in bank.accounts.find()}
-    locks = common.caches().keys("monsqlize:lock:account:*")
+    locks = common.caches().keys("monsqlize:cache:lock:account:*")
     table = common.Table()
     print(f"   {len(records)} deliveries of {len(payments)} payments")
     table.row("payments", bank.payments.count_documents({}), len(payments))
