@@ -42,6 +42,8 @@ struct config_counter {
 struct config_sequence {
     char *field;              /* of the document, a name at its top */
     struct config_list group; /* sources; empty: one group for all */
+    /* Document paths of the parts, as many; fewer: not all are in the document (never with MAX). */
+    struct config_list group_fields;
     enum config_sequence_mode mode;
     int64_t start;
     char *collection, *database;     /* of the groups' counters */

@@ -439,6 +439,9 @@ void config_free(struct config *c)
         mem_free(r->invalidate);
         mem_free(r->database);
         mem_free(r->sequence.database);
+        for (size_t j = 0; j < r->sequence.group_fields.n; j++)
+            mem_free(r->sequence.group_fields.items[j]);
+        mem_free(r->sequence.group_fields.items);
         mem_free(r->operation.ledger_database);
         mem_free(r->lock.fence_database);
     }

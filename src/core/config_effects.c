@@ -267,6 +267,37 @@ static bool check_sequence_text(struct config_parse_state *s, size_t i)
     return check_own_name(s, i, "sequence.template_field", q->template_field);
 }
 
+/* Where the document has this part of the group; NULL: nowhere. */
+static char *group_field(const struct config_route *r, const char *source)
+{
+    if (*source != '@')
+        return config_document_path(r, source);
+    for (size_t i = 0; i < r->set.n; i++)
+        if (strcmp(r->set.items[i].value, source) == 0)
+            return mem_text(r->set.items[i].name);
+    return NULL;
+}
+
+static bool find_group_fields(struct config_parse_state *s, size_t i)
+{
+    struct config_route *r = &s->config->routes[i];
+    struct config_sequence *q = &r->sequence;
+
+    q->group_fields.items = mem_array(q->group.n, sizeof q->group_fields.items[0]);
+    for (size_t j = 0; j < q->group.n; j++) {
+        char *field = group_field(r, q->group.items[j]);
+
+        if (field)
+            q->group_fields.items[q->group_fields.n++] = field;
+        else if (q->mode == SEQUENCE_MAX)
+            return config_fail(config_at(s, "route.%zu.sequence.group.%zu", i, j),
+                               "\"%.60s\" is not in the document, where mode = \"max\" reads the "
+                               "highest number of the group: put it there with [route.set]",
+                               q->group.items[j]);
+    }
+    return true;
+}
+
 static bool check_sequence(struct config_parse_state *s, size_t i)
 {
     struct config_route *r = &s->config->routes[i];
@@ -276,7 +307,8 @@ static bool check_sequence(struct config_parse_state *s, size_t i)
         return check_alone(s, i, "sequence", "field");
     if (!check_own_name(s, i, "sequence.field", q->field) ||
         !check_sources(s, i, "sequence.group", &q->group,
-                       SOURCE_KEY | SOURCE_HEADER | SOURCE_TOPIC | SOURCE_PATH))
+                       SOURCE_KEY | SOURCE_HEADER | SOURCE_TOPIC | SOURCE_PATH) ||
+        !find_group_fields(s, i))
         return false;
     if (q->mode == SEQUENCE_GAPLESS && r->effects == EFFECTS_LOG)
         return config_fail(config_at(s, "route.%zu.sequence.mode", i),
