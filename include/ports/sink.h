@@ -20,8 +20,9 @@ struct sink_ops {
     /*
      * Writes n operations of one route, those of one lane in the order given. Every operation gets
      * a result (INSERTED, DUPLICATE, LATER, UNKNOWN or NEVER): a lost connection is n times
-     * UNKNOWN, not a second way of failing. Returns within the configured time-outs. The results
-     * belong to the session until the next call.
+     * UNKNOWN, not a second way of failing. INSERTED and DUPLICATE say that nothing of the event is
+     * left to be done by another delivery: its effects are there, too. Returns within the
+     * configured time-outs. The results belong to the session until the next call.
      */
     const struct outcome *(*write)(void *session, uint32_t route, const struct write_op *ops,
                                    size_t n);

@@ -18,6 +18,7 @@
 #include "run/pipeline.h"
 #include "run/route_state.h"
 #include "run/run_metrics.h"
+#include "run/seen_cache.h"
 #include "run/stop.h"
 
 struct worker_shared {
@@ -27,6 +28,7 @@ struct worker_shared {
     struct sink sink;
     struct deadletter deadletter;
     struct notifier *notifier; /* NULL: nothing is told to anybody */
+    struct seen_cache *seen;   /* NULL: no route has one */
     struct run_metrics *metrics;
     struct route_state *routes;
     struct stop *stop;

@@ -176,6 +176,7 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     a->shared.sink = mongo_sink(a->mongo);
     a->shared.deadletter = a->deadletter;
     a->shared.notifier = a->notifier;
+    a->shared.seen = a->seen = seen_cache_new(a->config, a->metrics);
     a->shared.metrics = a->run_metrics;
     a->shared.routes = a->routes;
     a->shared.stop = &a->stop;
@@ -242,6 +243,7 @@ void app_close(struct app *a)
     if (a->http)
         http_stop(a->http);
     notifier_free(a->notifier);
+    seen_cache_free(a->seen);
     kafka_deadletter_free(&a->deadletter);
     kafka_source_free(&a->source);
     redis_bus_free(&a->bus);

@@ -35,6 +35,7 @@ struct app {
     struct source source;
     struct deadletter deadletter;
     struct bus bus;
+    struct seen_cache *seen;
     struct notifier *notifier;
     struct run_metrics *run_metrics;
     struct route_state *routes;

@@ -496,13 +496,27 @@ static bool check_lock(struct config_parse_state *s, size_t i)
     return config_split_namespace(s, &l->fence, &l->fence_database);
 }
 
+/* What a failover can take back must not be remembered as stored, and nothing for longer than the
+ * ledger does. */
 static bool check_seen(struct config_parse_state *s, size_t i)
 {
-    const struct config_route *r = &s->config->routes[i];
+    const struct config *c = s->config;
+    const struct config_route *r = &c->routes[i];
+    int64_t expire_ms = r->operation.ledger_expire_ms;
 
     if (!config_has_seen(r))
         return check_alone(s, i, "seen", "entries");
-    if ((is_set(r->seen.redis) || is_set(r->seen.drop_on)) && !is_set(s->config->redis.uri))
+    config_at(s, "route.%zu.seen.entries", i);
+    if (strcmp(c->mongo.write_concern, "majority") != 0 || !c->mongo.journal)
+        return config_fail(s, "needs mongo.write_concern = \"majority\" and mongo.journal = true: "
+                              "with less, a failover can take back what is remembered as stored, "
+                              "and its next delivery would be dropped as a duplicate");
+    if (config_has_operation(r) && expire_ms > 0 && r->seen.ttl_ms >= expire_ms)
+        return config_fail(config_at(s, "route.%zu.seen.ttl", i),
+                           "%" PRId64 " ms is not below operation.ledger_expire (%" PRId64
+                           " ms): the cache would remember an event that the ledger has forgotten",
+                           r->seen.ttl_ms, expire_ms);
+    if ((is_set(r->seen.redis) || is_set(r->seen.drop_on)) && !is_set(c->redis.uri))
         return config_fail(
             config_at(s, "route.%zu.seen.%s", i, is_set(r->seen.redis) ? "redis" : "drop_on"),
             "needs redis.uri, and there is none");

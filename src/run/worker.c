@@ -36,7 +36,10 @@ struct worker {
     size_t n_dead, n_later;
     struct write_op *ops;
     size_t *op_record; /* ops[i] is records[op_record[i]] */
-    size_t n_ops;
+    size_t n_ops, n_mapped;
+    struct seen_session *seen; /* NULL: no route has one */
+    size_t n_seen, next_seen;  /* of the ops, behind the n_ops that are written: known duplicates */
+    const struct lane *late_lane; /* of the last record that goes back */
     struct settled *done;
     size_t n_done;
     bool *sent;
@@ -48,6 +51,7 @@ static void worker_init(struct worker *w, struct worker_shared *shared)
 
     *w = (struct worker){.shared = shared, .cap = cap};
     w->session = shared->sink.ops->open(shared->sink.self);
+    w->seen = seen_session_open(shared->seen);
     w->records = mem_array(cap, sizeof(struct record *));
     w->dead = mem_array(cap, sizeof(struct record *));
     w->later = mem_array(cap, sizeof(struct record *));
@@ -61,6 +65,7 @@ static void worker_init(struct worker *w, struct worker_shared *shared)
 static void worker_clear(struct worker *w)
 {
     w->shared->sink.ops->close(w->session);
+    seen_session_close(w->seen);
     mem_free(w->records);
     mem_free(w->dead);
     mem_free(w->later);
@@ -119,6 +124,43 @@ static void batch_map(struct worker *w, const struct mapping *mapping)
             w->dead[w->n_dead++] = r;
             break;
         }
+    }
+}
+
+/* What is known to be stored is not written. */
+static void batch_seen(struct worker *w, uint32_t route)
+{
+    struct seen_part part = {.ops = w->ops, .record = w->op_record, .n = w->n_ops};
+
+    w->n_mapped = w->n_ops;
+    w->n_seen = w->next_seen = 0;
+    if (w->seen == NULL || w->n_ops == 0)
+        return;
+    seen_ask(w->seen, route, &part);
+    w->n_ops = part.n;
+    w->n_seen = part.n_seen;
+}
+
+static void put_off(struct worker *w, struct record *r)
+{
+    w->later[w->n_later++] = r;
+    w->late_lane = r->lane;
+}
+
+/* The known duplicates of the batch before this record of it. One that stands in its lane behind a
+ * record that failed for now waits with that: the lane's records end in their order. */
+static void settle_seen(struct worker *w, size_t record)
+{
+    for (; w->next_seen < w->n_seen; w->next_seen++) {
+        size_t at = w->op_record[w->n_ops + w->next_seen];
+        struct record *r = w->records[at];
+
+        if (at > record)
+            return;
+        if (w->late_lane != NULL && r->lane == w->late_lane)
+            put_off(w, r);
+        else
+            add_done(w, r, PIPELINE_DUPLICATE);
     }
 }
 
@@ -262,6 +304,7 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
         struct record *r = w->records[w->op_record[i]];
         const struct outcome *o = &outcomes[i];
 
+        settle_seen(w, w->op_record[i]);
         v->answered = v->answered || (o->fate != FATE_LATER && o->fate != FATE_UNKNOWN);
         if (o->conflict) {
             metric_add(w->shared->metrics->routes[route].conflicts, 1);
@@ -278,7 +321,7 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
             w->dead[w->n_dead++] = r;
         } else {
             metric_add(w->shared->metrics->retries[o->retry], 1);
-            w->later[w->n_later++] = r;
+            put_off(w, r);
         }
     }
 }
@@ -290,12 +333,17 @@ static void batch_write(struct worker *w, uint32_t route)
     struct verdict v = {0};
     const struct outcome *outcomes;
 
-    if (w->n_ops == 0)
+    if (w->n_ops == 0) {
+        settle_seen(w, w->n);
         return;
+    }
     outcomes = w->shared->sink.ops->write(w->session, route, w->ops, w->n_ops);
     metric_observe(m->batch_records, (double)w->n_ops);
     metric_observe(m->batch_seconds, (double)(clock_mono_us() - start_us) / 1e6);
+    if (w->seen)
+        seen_learn(w->seen, route, outcomes, w->n_ops);
     batch_route(w, route, &v, outcomes);
+    settle_seen(w, w->n);
     if (v.blocked)
         trouble(w, route, v.blocked_record, v.blocked);
     else if (v.answered)
@@ -482,10 +530,12 @@ static void batch_run(struct worker *w)
     uint32_t route = w->records[0]->route;
 
     w->n_dead = w->n_later = w->n_done = w->next = 0;
+    w->late_lane = NULL;
     while (w->next < w->n && w->n_later == 0) {
         batch_map(w, w->shared->mappings[route]);
+        batch_seen(w, route);
         batch_write(w, route);
-        for (size_t i = 0; i < w->n_ops; i++)
+        for (size_t i = 0; i < w->n_mapped; i++)
             write_op_clear(&w->ops[i]);
         batch_finish(w, route); /* the good ones don't wait for the dead-letter topic */
     }

@@ -922,6 +922,32 @@ static void invalidations(void **state)
                       "f:11:1: route.invalidate: needs redis.uri, and there is none");
 }
 
+static void the_seen_cache(void **state)
+{
+    static const struct mistake mistakes[] = {
+        {"[route.seen]\nttl = \"1m\"", "f:12:1: route.seen.ttl: has no meaning without "
+                                       "seen.entries"},
+        {"[route.seen]\nentries = 10\nredis = \"s:\"",
+         "f:13:1: route.seen.redis: needs redis.uri, and there is none"},
+        {"[route.seen]\nentries = 10\ndrop_on = \"c\"",
+         "f:13:1: route.seen.drop_on: needs redis.uri, and there is none"},
+        {"[route.entity]\nkey = [\"a\"]\n[route.operation]\nsource = \"what\"\n"
+         "insert = [\"i\"]\ndelete = [\"d\"]\nledger_expire = \"5m\"\n[route.seen]\n"
+         "entries = 10\nttl = \"5m\"",
+         "f:20:1: route.seen.ttl: 300000 ms is not below operation.ledger_expire (300000 ms): "
+         "the cache would remember an event that the ledger has forgotten"},
+    };
+    static const char weak[] =
+        "f:12:1: route.seen.entries: needs mongo.write_concern = \"majority\" and mongo.journal = "
+        "true: with less, a failover can take back what is remembered as stored, and its next "
+        "delivery would be dropped as a duplicate";
+
+    (void)state;
+    ASSERT_ALL(ENOUGH, mistakes);
+    assert_fails_with(ENOUGH, "[route.seen]\nentries = 10", "mongo.write_concern=2", weak);
+    assert_fails_with(ENOUGH, "[route.seen]\nentries = 10", "mongo.journal=false", weak);
+}
+
 static void the_environment(void **state)
 {
     static const struct mistake mistakes[] = {
@@ -1061,6 +1087,7 @@ int main(void)
         cmocka_unit_test(places_that_are_free),
         cmocka_unit_test(dedup_keys),
         cmocka_unit_test(invalidations),
+        cmocka_unit_test(the_seen_cache),
         cmocka_unit_test(the_environment),
         cmocka_unit_test(overrides),
         cmocka_unit_test(secrets_stay_secret),
