@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "io/kafka_private.h"
 
@@ -100,6 +101,7 @@ static bool take_answer(struct kafka_source *s, int wait_ms)
     if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_OFFSET_COMMIT && s->in_flight) {
         s->in_flight = false;
         s->flight_ok = all_ok(event, &s->flight_err);
+        FAULT("kafka.after_commit");
         if (s->flight_ok)
             kafka_health_clear(s);
         s->n_flight = still_ours(s);
@@ -173,6 +175,8 @@ static bool request(struct kafka_source *s, const struct commit_point *points, s
         s->flight[s->n_flight] = points[i];
         s->flight_generation[s->n_flight++] = slot->generation;
     }
+    if (list->cnt > 0)
+        FAULT("kafka.before_commit");
     if (list->cnt > 0)
         err = rd_kafka_commit_queue(s->rk, list, s->replies, NULL, NULL);
     *sent = s->in_flight = list->cnt > 0 && err == RD_KAFKA_RESP_ERR_NO_ERROR;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -308,7 +309,9 @@ static void send_locked(struct notifier *n, const struct invalidation *const *du
     bool was_up = n->up;
 
     unlock(n);
+    FAULT("notifier.before_send");
     bool ok = send_set(n, due, count, &e);
+    FAULT("notifier.after_send");
     lock(n);
     int64_t now_ms = clock_mono_ms(), retry_at_ms;
     n->failures = ok ? 0 : n->failures + 1;

@@ -14,6 +14,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "core/retry.h"
@@ -337,7 +338,9 @@ static void batch_write(struct worker *w, uint32_t route)
         settle_seen(w, w->n);
         return;
     }
+    FAULT("worker.before_write");
     outcomes = w->shared->sink.ops->write(w->session, route, w->ops, w->n_ops);
+    FAULT("worker.after_write");
     metric_observe(m->batch_records, (double)w->n_ops);
     metric_observe(m->batch_seconds, (double)(clock_mono_us() - start_us) / 1e6);
     if (w->seen)
@@ -518,6 +521,7 @@ static void batch_finish(struct worker *w, uint32_t route)
         metric_add(w->shared->metrics->routes[route].outcomes[w->done[i].outcome], 1);
     }
     pipeline_finish(w->shared->pipeline, w->finished, w->n_done);
+    FAULT("worker.before_settle");
     if (w->shared->notifier)
         notifier_push(w->shared->notifier, w->shared->mappings[route], route, w->done, w->n_done);
     else
