@@ -54,4 +54,14 @@ void mongo_log_free(struct mongo_log *l); /* NULL is fine */
 const struct outcome *mongo_log_write(struct mongo_log *l, uint32_t route,
                                       const struct write_op *ops, size_t n);
 
+/* mongo_fence.c: sink_ops.issue over the session's client. The keys are sorted. */
+struct mongo_fence {
+    uint32_t route;
+    const char *token;
+    const char *const *keys;
+    size_t n;
+};
+bool mongo_fence_issue(struct mongo *m, mongoc_client_t *client, const struct mongo_fence *what,
+                       int64_t *numbers, struct outcome *why);
+
 #endif

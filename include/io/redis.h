@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "core/config.h"
 #include "ports/bus.h"
+#include "ports/lock.h"
 
 /* The version of hiredis that this was built with; it can't be asked for what is loaded. */
 const char *redis_library_version(void);
@@ -25,6 +26,10 @@ bool redis_uri_fine(const char *uri, struct buf *why) MUST_CHECK;
 /* Does not connect: the first send does. ERR_CONFIG: the URI is not understood. */
 bool redis_bus_new(const struct config *c, struct bus *out, struct err *e) MUST_CHECK;
 void redis_bus_free(struct bus *b); /* without a Redis: nothing happens */
+
+/* The lock port; c stays borrowed, nothing is to be freed. Each session is a connection of its own,
+ * made by its first call. ERR_CONFIG: the URI is not understood. */
+bool redis_lock_new(const struct config *c, struct lock *out, struct err *e) MUST_CHECK;
 
 /* Connects, authenticates, selects and pings, for check and start. */
 bool redis_ping(const struct config *c, struct err *e) MUST_CHECK;

@@ -76,6 +76,17 @@ bool redis_link_refused(const struct redis_link *l, const char *command,
 /* Was it refused because the server is a replica? A script's error has the word inside. */
 bool redis_link_is_replica(const struct redisReply *reply);
 
+/* --- redis_lock.c: its scripts, and their names by EVALSHA; for tests, too --- */
+
+#define REDIS_LOCK_RENEW                                                                           \
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) "     \
+    "else return 0 end"
+#define REDIS_LOCK_RENEW_SHA1 "53f2c61c14d7b92a6f44852b306cc8ed3636d4db"
+#define REDIS_LOCK_RELEASE                                                                         \
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 "   \
+    "end"
+#define REDIS_LOCK_RELEASE_SHA1 "b998f9dfb154cdbea8cda65ad5177aadf0e945a2"
+
 /* A peer that hangs up must not kill the process: SIGPIPE is blocked for this thread, and taken
  * back if it came. */
 struct redis_sigpipe {

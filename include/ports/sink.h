@@ -28,6 +28,16 @@ struct sink_ops {
                                    size_t n);
 
     /*
+     * Gives each of n different, sorted keys its next fencing number (route.lock.fence), durably:
+     * numbers of a key only rise, whatever restarts. numbers[i] is 0 when somebody was given a
+     * later one meanwhile. token: of the locks that are held on the keys, never used before. False:
+     * *why says how it failed (FATE_UNKNOWN); numbers may have been skipped. NULL: there are no
+     * fences here.
+     */
+    bool (*issue)(void *session, uint32_t route, const char *token, const char *const *keys,
+                  size_t n, int64_t *numbers, struct outcome *why);
+
+    /*
      * What an operator must do so that this route can be written again, when `why` is RETRY_RIGHTS
      * or RETRY_CONFIG; appends it. May ask the database, once. NULL: nobody knows better than
      * outcome_advice(). Any thread.

@@ -14,6 +14,7 @@
 #include "ports/bus.h"
 #include "ports/deadletter.h"
 #include "ports/sink.h"
+#include "run/guard.h"
 
 enum replay_fate {
     REPLAY_OPEN, /* not known yet */
@@ -38,7 +39,8 @@ struct replay_options {
     struct mapping *const *mappings; /* by route */
     struct sink sink;
     struct deadletter deadletter;
-    struct bus bus; /* ops NULL: nobody is told */
+    struct bus bus;        /* ops NULL: nobody is told */
+    struct guards *guards; /* NULL: no route has a lock */
     /* For how long nothing may be acknowledged before it gives up. */
     int64_t patience_ms;
     /* Called once for each item when its fate is final: the document or the new letter is

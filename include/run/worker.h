@@ -14,6 +14,7 @@
 #include "core/mapping.h"
 #include "ports/deadletter.h"
 #include "ports/sink.h"
+#include "run/guard.h"
 #include "run/notifier.h"
 #include "run/pipeline.h"
 #include "run/route_state.h"
@@ -27,6 +28,7 @@ struct worker_shared {
     struct pipeline *pipeline;
     struct sink sink;
     struct deadletter deadletter;
+    struct guards *guards;     /* NULL: no route has a lock */
     struct notifier *notifier; /* NULL: nothing is told to anybody */
     struct seen_cache *seen;   /* NULL: no route has one */
     struct run_metrics *metrics;

@@ -123,6 +123,8 @@ bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx), 
         return false;
     if (config->redis.uri[0] && !redis_bus_new(config, &a->bus, e))
         return false;
+    if (config->redis.uri[0] && !redis_lock_new(config, &a->lock, e))
+        return false;
     a->routes = route_state_new(config, a->metrics);
     a->pipeline = make_pipeline(a);
     if (config->http.listen[0]) {
@@ -174,6 +176,8 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     a->shared.mappings = a->mappings;
     a->shared.pipeline = a->pipeline;
     a->shared.sink = mongo_sink(a->mongo);
+    a->guards = guards_new(a->config, a->lock, a->metrics, &a->stop);
+    a->shared.guards = a->guards;
     a->shared.deadletter = a->deadletter;
     a->shared.notifier = a->notifier;
     a->shared.seen = a->seen = seen_cache_new(a->config, a->metrics);
@@ -244,6 +248,7 @@ void app_close(struct app *a)
         http_stop(a->http);
     notifier_free(a->notifier);
     seen_cache_free(a->seen);
+    guards_free(a->guards);
     kafka_deadletter_free(&a->deadletter);
     kafka_source_free(&a->source);
     redis_bus_free(&a->bus);

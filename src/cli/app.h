@@ -36,6 +36,8 @@ struct app {
     struct deadletter deadletter;
     struct bus bus;
     struct seen_cache *seen;
+    struct lock lock;
+    struct guards *guards;
     struct notifier *notifier;
     struct run_metrics *run_metrics;
     struct route_state *routes;

@@ -141,6 +141,9 @@ static void may(struct checks *c, struct redis_asker *asker, const char *command
                  {"UNLINK", 2, {"UNLINK", "N"}},
                  {"INCR", 2, {"INCR", "N"}},
                  {"PEXPIRE", 3, {"PEXPIRE", "N", "1000"}},
+                 {"GET", 2, {"GET", "N"}},
+                 {"DEL", 2, {"DEL", "N"}},
+                 {"EVALSHA", 4, {"EVALSHA", "0", "1", "N"}},
                  {"EVAL", 4, {"EVAL", "return 1", "1", "N"}},
                  {"SET", 4, {"SET", "N", "1", "NX"}},
                  {"XADD", 5, {"XADD", "N", "*", "payload", "idemsink check"}}};
@@ -189,6 +192,20 @@ static void rule(struct checks *c, struct redis_asker *asker, const struct confi
     }
 }
 
+/* What a lock's commands and scripts need. */
+static void lock(struct checks *c, struct redis_asker *asker, const struct config_route *r)
+{
+    static const char *const commands[] = {"SET", "GET", "DEL", "PEXPIRE", "EVAL", "EVALSHA"};
+    struct buf name = {0};
+
+    if (!config_has_lock(r))
+        return;
+    buf_printf(&name, "%s%s", r->lock.prefix, r->lock.key);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        may(c, asker, commands[i], name.data);
+    buf_clear(&name);
+}
+
 void check_redis(struct checks *c)
 {
     struct redis_asker *asker;
@@ -199,9 +216,11 @@ void check_redis(struct checks *c)
         return;
     asker = redis_asker_new(c->config, &text, &e);
     if (check_service(c, "redis", asker != NULL, &e, buf_text(&text), "redis.uri"))
-        for (size_t r = 0; r < c->config->n_routes; r++)
+        for (size_t r = 0; r < c->config->n_routes; r++) {
             for (size_t i = 0; i < c->config->routes[r].n_invalidate; i++)
                 rule(c, asker, &c->config->routes[r].invalidate[i]);
+            lock(c, asker, &c->config->routes[r]);
+        }
     redis_asker_free(asker);
     buf_clear(&text);
 }

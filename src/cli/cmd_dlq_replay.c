@@ -18,6 +18,9 @@ struct replaying {
     struct mongo *mongo;
     struct deadletter deadletter;
     struct bus bus;
+    struct lock lock;
+    struct guards *guards;
+    struct metrics *metrics; /* nobody asks for them */
     struct replay *replay;
     bool *proved; /* by route: its dedup index */
 
@@ -262,11 +265,16 @@ static bool replay_open(struct replaying *p, struct err *e)
         return false;
     if (c->redis.uri[0] && config_has_invalidations(c) && !redis_bus_new(c, &p->bus, e))
         return false;
+    if (c->redis.uri[0] && !redis_lock_new(c, &p->lock, e))
+        return false;
+    p->metrics = metrics_new();
+    p->guards = guards_new(c, p->lock, p->metrics, NULL);
     p->replay = replay_new(&(struct replay_options){.config = c,
                                                     .mappings = p->mappings,
                                                     .sink = mongo_sink(p->mongo),
                                                     .deadletter = p->deadletter,
                                                     .bus = p->bus,
+                                                    .guards = p->guards,
                                                     .patience_ms = p->dlq.patience_ms,
                                                     .done = item_done,
                                                     .ctx = p});
@@ -276,6 +284,8 @@ static bool replay_open(struct replaying *p, struct err *e)
 static void replay_close(struct replaying *p)
 {
     replay_free(p->replay);
+    guards_free(p->guards);
+    metrics_free(p->metrics);
     kafka_deadletter_free(&p->deadletter);
     redis_bus_free(&p->bus);
     mongo_free(p->mongo);

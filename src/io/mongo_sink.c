@@ -233,10 +233,22 @@ static const struct outcome *sink_write(void *session, uint32_t route, const str
     return plan_results(s->plan);
 }
 
+static bool sink_issue(void *session, uint32_t route, const char *token, const char *const *keys,
+                       size_t n, int64_t *numbers, struct outcome *why)
+{
+    struct session *s = session;
+    struct mongo_fence what = {.route = route, .token = token, .keys = keys, .n = n};
+
+    return mongo_fence_issue(s->m, s->client, &what, numbers, why);
+}
+
 struct sink mongo_sink(struct mongo *m)
 {
-    static const struct sink_ops ops = {
-        .open = sink_open, .close = sink_close, .write = sink_write, .explain = mongo_explain_no};
+    static const struct sink_ops ops = {.open = sink_open,
+                                        .close = sink_close,
+                                        .write = sink_write,
+                                        .issue = sink_issue,
+                                        .explain = mongo_explain_no};
 
     return (struct sink){.ops = &ops, .self = m};
 }

@@ -109,7 +109,8 @@ static const struct {
 /* "ERR ..." texts: only these are told apart, and none is passed on, for some repeat the arguments.
  */
 #define SCRIPT_RIGHTS                                                                              \
-    "the user of redis.uri has no right to a command or key of it (ACL): a generation key that "   \
+    "the user of redis.uri has no right to a command or key of it (ACL): a lock needs +set +get "  \
+    "+del +pexpire +eval +evalsha, a generation key that "                                         \
     "expires needs +eval +set +incr +pexpire"
 static const struct {
     const char *part;

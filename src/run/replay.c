@@ -17,6 +17,7 @@ enum {
 struct replay {
     struct replay_options o;
     void *session;
+    struct guard *guard;       /* NULL: no route has a lock */
     size_t cap;                /* worker.batch */
     struct replay_item **open; /* cap; of the round, in order */
     struct replay_item **told; /* cap; stored */
@@ -47,6 +48,8 @@ struct replay *replay_new(const struct replay_options *options)
     r->o = *options;
     r->cap = cap;
     r->session = r->o.sink.ops->open(r->o.sink.self);
+    if (r->o.guards)
+        r->guard = guard_open(r->o.guards, &r->o.sink, r->session);
     r->open = mem_array(cap, sizeof(struct replay_item *));
     r->told = mem_array(cap, sizeof(struct replay_item *));
     r->dead = mem_array(cap, sizeof(struct replay_item *));
@@ -61,6 +64,7 @@ void replay_free(struct replay *r)
 {
     if (r == NULL)
         return;
+    guard_close(r->guard);
     r->o.sink.ops->close(r->session);
     mem_free(r->open);
     mem_free(r->told);
@@ -164,15 +168,13 @@ static void not_acknowledged(struct replay *r, const struct outcome *o)
                       retry_class_name(o->retry), o->code, outcome_advice(o->retry, o->code));
 }
 
-static void write_all(struct replay *r, uint32_t route)
+/* The n operations from `from`. */
+static const struct outcome *write_some(struct replay *r, uint32_t route, size_t from, size_t n)
 {
-    const struct outcome *outcomes;
+    const struct outcome *outcomes = r->o.sink.ops->write(r->session, route, &r->ops[from], n);
 
-    if (r->n_ops == 0)
-        return;
-    outcomes = r->o.sink.ops->write(r->session, route, r->ops, r->n_ops);
-    for (size_t i = 0; i < r->n_ops; i++) {
-        struct replay_item *item = r->open[r->op_item[i]];
+    for (size_t i = 0; i < n; i++) {
+        struct replay_item *item = r->open[r->op_item[from + i]];
 
         if (outcomes[i].fate == FATE_INSERTED || outcomes[i].fate == FATE_DUPLICATE) {
             item->fate = outcomes[i].fate == FATE_INSERTED ? REPLAY_INSERTED : REPLAY_DUPLICATE;
@@ -185,6 +187,45 @@ static void write_all(struct replay *r, uint32_t route)
             not_acknowledged(r, &outcomes[i]);
         }
     }
+    return outcomes;
+}
+
+static void not_locked(struct replay *r, size_t n)
+{
+    const char *text;
+    const struct outcome *why = guard_why(r->guard, n, &text);
+
+    if (why && why->retry != RETRY_LOCK)
+        not_acknowledged(r, why);
+    else
+        (void)err_set(&r->why, ERR_TRANSIENT, 0, "locks can't be taken: %s",
+                      why ? text : "somebody else holds them");
+}
+
+/* In as many parts as their locks come in; what failed for now ends it, for the sake of its lane.
+ */
+static void write_guarded(struct replay *r, uint32_t route)
+{
+    size_t done = 0, taken;
+
+    r->why = (struct err){0};
+    while (done < r->n_ops && r->why.kind == ERR_NONE &&
+           (taken = guard_take(r->guard, &r->ops[done], &r->op_item[done], r->n_ops - done)) > 0) {
+        guard_release(r->guard, write_some(r, route, done, taken), taken);
+        done += taken;
+    }
+    if (done < r->n_ops && r->why.kind == ERR_NONE)
+        not_locked(r, r->n_ops - done);
+}
+
+static void write_all(struct replay *r, uint32_t route)
+{
+    if (r->n_ops == 0)
+        return;
+    if (guard_begin(r->guard, route))
+        write_guarded(r, route);
+    else
+        (void)write_some(r, route, 0, r->n_ops);
     for (size_t i = 0; i < r->n_ops; i++)
         write_op_clear(&r->ops[i]);
     if (r->n_told + r->n_dead > 0)

@@ -29,12 +29,14 @@ enum {
 struct worker {
     struct worker_shared *shared;
     void *session;
+    struct guard *guard; /* NULL: no route has a lock */
     size_t cap;
     size_t n;    /* records of the batch */
     size_t next; /* the first that is not mapped yet */
     struct record **records;
     struct record **dead, **later, **finished;
     size_t n_dead, n_later;
+    size_t n_unlocked; /* of the later ones: their locks are somebody else's */
     struct write_op *ops;
     size_t *op_record; /* ops[i] is records[op_record[i]] */
     size_t n_ops, n_mapped;
@@ -53,6 +55,8 @@ static void worker_init(struct worker *w, struct worker_shared *shared)
     *w = (struct worker){.shared = shared, .cap = cap};
     w->session = shared->sink.ops->open(shared->sink.self);
     w->seen = seen_session_open(shared->seen);
+    if (shared->guards)
+        w->guard = guard_open(shared->guards, &shared->sink, w->session);
     w->records = mem_array(cap, sizeof(struct record *));
     w->dead = mem_array(cap, sizeof(struct record *));
     w->later = mem_array(cap, sizeof(struct record *));
@@ -65,6 +69,7 @@ static void worker_init(struct worker *w, struct worker_shared *shared)
 
 static void worker_clear(struct worker *w)
 {
+    guard_close(w->guard);
     w->shared->sink.ops->close(w->session);
     seen_session_close(w->seen);
     mem_free(w->records);
@@ -327,7 +332,9 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
     }
 }
 
-static void batch_write(struct worker *w, uint32_t route)
+static void batch_finish(struct worker *w, uint32_t route);
+
+static const struct outcome *batch_write(struct worker *w, uint32_t route)
 {
     const struct route_metrics *m = &w->shared->metrics->routes[route];
     int64_t start_us = clock_mono_us();
@@ -336,7 +343,7 @@ static void batch_write(struct worker *w, uint32_t route)
 
     if (w->n_ops == 0) {
         settle_seen(w, w->n);
-        return;
+        return NULL;
     }
     FAULT("worker.before_write");
     outcomes = w->shared->sink.ops->write(w->session, route, w->ops, w->n_ops);
@@ -351,6 +358,65 @@ static void batch_write(struct worker *w, uint32_t route)
         trouble(w, route, v.blocked_record, v.blocked);
     else if (v.answered)
         trouble_is_over(w, route);
+    return outcomes;
+}
+
+/* Nothing of the route is written meanwhile, and nothing is lost by that. */
+static void locks_fail(struct worker *w, uint32_t route, const char *text)
+{
+    if (!route_state_trouble(w->shared->routes, route, RETRY_LOCK, 0))
+        return;
+    route_state_explain(w->shared->routes, route, text);
+    log_warn("locks can't be taken: nothing of this route is written until they can",
+             LOG_TEXT("route", w->shared->config->routes[route].name), LOG_TEXT("error", text));
+}
+
+/* The operations from..n have no locks: their records go back. */
+static void batch_unlocked(struct worker *w, uint32_t route, size_t from, size_t n)
+{
+    const char *text;
+    const struct outcome *why = guard_why(w->guard, n - from, &text);
+
+    if (why && why->retry == RETRY_LOCK)
+        locks_fail(w, route, text);
+    else if (why)
+        trouble(w, route, w->records[w->op_record[from]], why);
+    else
+        w->n_unlocked += n - from;
+    metric_add(w->shared->metrics->retries[why ? why->retry : RETRY_LOCK], (int64_t)(n - from));
+    for (size_t i = from; i < n; i++)
+        put_off(w, w->records[w->op_record[i]]);
+}
+
+static const struct outcome *batch_plain(struct worker *w, uint32_t route)
+{
+    batch_seen(w, route);
+    return batch_write(w, route);
+}
+
+/* As batch_plain(), in as many parts as their locks come in. */
+static void batch_guarded(struct worker *w, uint32_t route)
+{
+    size_t n = w->n_ops, done = 0, taken;
+    struct write_op *ops = w->ops;
+    size_t *op_record = w->op_record;
+
+    while (done < n && w->n_later == 0 &&
+           (taken = guard_take(w->guard, &ops[done], &op_record[done], n - done)) > 0) {
+        w->ops = &ops[done];
+        w->op_record = &op_record[done];
+        w->n_ops = taken;
+        const struct outcome *outcomes = batch_plain(w, route);
+        guard_release(w->guard, outcomes, outcomes ? w->n_ops : 0);
+        batch_finish(w, route); /* nobody waits for the locks of others */
+        done += taken;
+    }
+    w->ops = ops;
+    w->op_record = op_record;
+    w->n_ops = w->n_mapped = n;
+    w->n_seen = 0;
+    if (done < n)
+        batch_unlocked(w, route, done, n);
 }
 
 /*
@@ -504,11 +570,16 @@ static void batch_defer(struct worker *w)
 {
     uint32_t attempts = 1;
 
+    int64_t wait_ms;
+
     if (w->n_later == 0)
         return;
     for (size_t i = 0; i < w->n_later; i++)
         attempts = w->later[i]->attempts + 1 > attempts ? w->later[i]->attempts + 1 : attempts;
-    pipeline_defer(w->shared->pipeline, w->later, w->n_later, wait_ms_after(w, attempts));
+    wait_ms = wait_ms_after(w, attempts);
+    if (w->n_unlocked == w->n_later && wait_ms > guard_wait_max_ms(w->guard))
+        wait_ms = guard_wait_max_ms(w->guard);
+    pipeline_defer(w->shared->pipeline, w->later, w->n_later, wait_ms);
 }
 
 /* The lanes go on; then whoever wants to be told is told, and the offsets are settled. */
@@ -533,12 +604,14 @@ static void batch_run(struct worker *w)
 {
     uint32_t route = w->records[0]->route;
 
-    w->n_dead = w->n_later = w->n_done = w->next = 0;
+    w->n_dead = w->n_later = w->n_unlocked = w->n_done = w->next = 0;
     w->late_lane = NULL;
     while (w->next < w->n && w->n_later == 0) {
         batch_map(w, w->shared->mappings[route]);
-        batch_seen(w, route);
-        batch_write(w, route);
+        if (guard_begin(w->guard, route))
+            batch_guarded(w, route);
+        else
+            (void)batch_plain(w, route);
         for (size_t i = 0; i < w->n_mapped; i++)
             write_op_clear(&w->ops[i]);
         batch_finish(w, route); /* the good ones don't wait for the dead-letter topic */
