@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("IDEMSINK_BIN", ROOT / "build" / "release" / "idemsink"))
+FAULTY_BINARY = pathlib.Path(os.environ.get("IDEMSINK_FAULTY_BIN", ROOT / "build" / "faults" / "idemsink"))
 DATA = ROOT / "tests" / "data"
 
 Record = collections.namedtuple("Record", "value key headers partition", defaults=(None, None, None))
@@ -263,8 +264,8 @@ class Setup:
         path.write_text(self.text())
         return path
 
-    def start(self, *options):
-        worker = Worker(self.file(), self.directory, *options)
+    def start(self, *options, fault=None):
+        worker = Worker(self.file(), self.directory, *options, fault=fault)
         self.processes.append(worker)
         return worker
 
@@ -300,12 +301,16 @@ class Setup:
 
 
 class Worker:
-    """One `idemsink run`."""
+    """One `idemsink run`. fault: where it dies or stands still, see include/base/fault.h; "" for the same program without."""
 
-    def __init__(self, config, directory, *options):
+    def __init__(self, config, directory, *options, fault=None):
         self.log_path = pathlib.Path(directory) / f"log-{uuid.uuid4().hex[:8]}.jsonl"
+        binary, environment = BINARY, None
+        if fault is not None:
+            binary, environment = FAULTY_BINARY, {**os.environ, "IDEMSINK_FAULT": fault}
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen([BINARY, "run", "-c", config, *options], stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen([binary, "run", "-c", config, *options], stderr=log, stdin=subprocess.DEVNULL,
+                                            env=environment)
         self.pid = self.process.pid
 
     def log(self):
