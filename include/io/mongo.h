@@ -36,6 +36,26 @@ bool mongo_uri_fine(const char *uri, struct buf *why) MUST_CHECK;
  * time-outs; a session holds one connection per server. */
 struct sink mongo_sink(struct mongo *m);
 
+/*
+ * How the batches of a route are written, decided once at start by its configuration and by what
+ * the server can do:
+ */
+enum mongo_way {
+    MONGO_PLAIN,   /* no effects: core/plan.h */
+    MONGO_ATOMIC,  /* documents and effects in transactions: core/txn_plan.h */
+    MONGO_STEPWISE /* one after the other, without transactions: core/log_plan.h */
+};
+
+/* Before the first write(), and before other threads use m; one line per route with effects in the
+ * log. Asks the server only when a route has some. ERR_CONFIG: a route asks for what this server
+ * can't do; ERR_TRANSIENT: it does not answer. */
+bool mongo_decide_ways(struct mongo *m, struct err *e) MUST_CHECK;
+enum mongo_way mongo_way_of(const struct mongo *m, uint32_t route); /* once decided */
+
+/* The same for check and explain: appends to found which it would be, and why. */
+bool mongo_check_way(struct mongo *m, const struct config_route *route, enum mongo_way *way,
+                     struct buf *found, struct err *e) MUST_CHECK;
+
 /* A writable primary answers. ERR_TRANSIENT: none can be reached; ERR_AUTH: credentials were
  * refused; ERR_CONFIG: wrong topology. */
 bool mongo_ping(struct mongo *m, struct err *e) MUST_CHECK;

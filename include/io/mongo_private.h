@@ -8,6 +8,7 @@
 
 #include "core/outcome.h"
 #include "io/mongo.h"
+#include "io/mongo_gate.h"
 
 struct mongo {
     const struct config *config;
@@ -16,6 +17,9 @@ struct mongo {
     mongoc_client_pool_t *pool;
     mongoc_write_concern_t *concern;
     mongoc_read_prefs_t *primary;
+    struct mongo_gate *gate;
+    enum mongo_way *ways; /* by route; valid once decided */
+    bool decided;
 };
 
 /* The URI with our options in it. */
@@ -35,6 +39,34 @@ bool mongo_hello(mongoc_client_t *client, const mongoc_read_prefs_t *prefs, bson
 /* No server could be selected: asks the URI's first host why, and puts a better text into *e when
  * it says. */
 void mongo_explain_selection(const mongoc_uri_t *uri, struct err *e);
+
+/* Outcomes carry no text of a server that did not answer; the operator wants it, now and then. */
+void mongo_say_no_answer(const char *what, enum call_fault fault, const bson_error_t *be);
+
+/* mongo_read.c: one read for many; every document of the answer goes to found. */
+typedef void mongo_found_fn(void *ctx, const bson_t *document);
+struct mongo_read {
+    mongoc_collection_t *collection;
+    const bson_t *filter, *projection;
+    const bson_t *opts; /* read concern, or a session */
+    size_t n;           /* documents at most */
+    mongoc_read_prefs_t *prefs;
+    mongo_found_fn *found;
+    void *ctx;
+};
+/* *be stays as it is when all went well, and holds what call->message points to. reply, when not
+ * NULL, is a document for what the server said to a read that failed. */
+void mongo_read(const struct mongo_read *r, struct outcome_call *call, bson_error_t *be,
+                bson_t *reply);
+/* {readConcern: majority}, or {}: what a look-up of duplicates needs; the caller's. */
+bson_t *mongo_look_opts(const struct config *c);
+
+/* mongo_txn.c: the batches of routes that go the way MONGO_ATOMIC, as mongo_log.c below. */
+struct mongo_txn;
+struct mongo_txn *mongo_txn_new(struct mongo *m, mongoc_client_t *client);
+void mongo_txn_free(struct mongo_txn *t); /* NULL is fine */
+const struct outcome *mongo_txn_write(struct mongo_txn *t, uint32_t route,
+                                      const struct write_op *ops, size_t n);
 
 /* sink_ops.explain: names the right that the user lacks, where it is that. */
 void mongo_explain_no(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out);

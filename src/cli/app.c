@@ -139,6 +139,8 @@ bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx), 
 
 bool app_prove_indexes(struct app *a, struct err *e)
 {
+    if (!mongo_decide_ways(a->mongo, e))
+        return false;
     for (size_t i = 0; i < a->config->n_routes; i++) {
         const struct config_route *route = &a->config->routes[i];
 

@@ -68,6 +68,19 @@ static void concern(struct checks *c, const struct mongo_facts *f)
     }
 }
 
+static void effects(struct checks *c, struct mongo *mongo, const struct config_route *r)
+{
+    struct buf what = {0}, way = {0};
+    enum mongo_way ignored;
+    struct err e;
+
+    buf_printf(&what, "effects of %s", r->name);
+    bool ok = mongo_check_way(mongo, r, &ignored, &way, &e);
+    (void)check_answer(c, what.data, ok, &e, ok ? buf_text(&way) : "");
+    buf_clear(&what);
+    buf_clear(&way);
+}
+
 static void route(struct checks *c, struct mongo *mongo, const struct config_route *r)
 {
     struct buf what = {0};
@@ -81,6 +94,8 @@ static void route(struct checks *c, struct mongo *mongo, const struct config_rou
     buf_printf(&what, "dedup index of %s.%s", r->database, r->collection);
     ok = mongo_check_index(mongo, r, &found, &e);
     (void)check_answer(c, what.data, ok, &e, found);
+    if (config_has_effects(r))
+        effects(c, mongo, r);
     buf_clear(&what);
 }
 

@@ -261,7 +261,8 @@ static bool replay_open(struct replaying *p, struct err *e)
     if (p->mappings == NULL || p->dlq.args->dry_run)
         return p->mappings != NULL;
     p->mongo = mongo_new(c, e);
-    if (p->mongo == NULL || !mongo_ping(p->mongo, e) || !kafka_deadletter_new(c, &p->deadletter, e))
+    if (p->mongo == NULL || !mongo_ping(p->mongo, e) || !mongo_decide_ways(p->mongo, e) ||
+        !kafka_deadletter_new(c, &p->deadletter, e))
         return false;
     if (c->redis.uri[0] && config_has_invalidations(c) && !redis_bus_new(c, &p->bus, e))
         return false;

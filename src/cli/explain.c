@@ -271,10 +271,25 @@ static enum exit_code add_stored(const struct explain_in *in, const struct write
     return dead ? EXIT_FOUND : EXIT_FINE;
 }
 
+static enum exit_code add_way(const struct explain_in *in, struct sheet *out)
+{
+    enum exit_code code = EXIT_FINE;
+    struct buf text = {0};
+    enum mongo_way way;
+    struct err e;
+
+    if (!mongo_check_way(in->mongo, in->route, &way, &text, &e))
+        code = refusal(out, "effects", &e);
+    else if (way != MONGO_PLAIN)
+        sheet_add(out, "effects", buf_text(&text), NULL);
+    buf_clear(&text);
+    return code;
+}
+
 static enum exit_code add_connected(const struct explain_in *in, const struct write_op *op,
                                     struct sheet *out)
 {
-    enum exit_code code = EXIT_FINE, stored;
+    enum exit_code code = add_way(in, out), stored;
     const char *found;
     struct err e;
 

@@ -119,6 +119,22 @@ bool mongo_fail(struct err *e, const char *what, const bson_error_t *be)
     return err_set(e, kind, (int)be->code, "%s: %s", what, text);
 }
 
+void mongo_say_no_answer(const char *what, enum call_fault fault, const bson_error_t *be)
+{
+    enum { SAY_AGAIN_MS = 10000 };
+    static struct log_limit limit;
+    int64_t held_back;
+    struct err e;
+
+    if (fault != CALL_NETWORK && fault != CALL_SELECTION && fault != CALL_AUTH)
+        return;
+    if (!log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
+        return;
+    (void)mongo_fail(&e, what, be);
+    log_warn("MongoDB does not answer, trying on", LOG_TEXT("error", e.text),
+             LOG_INT("held_back", held_back));
+}
+
 /* ---- URI and pool ---- */
 
 static bool set_timeout(mongoc_uri_t *uri, const char *option, int64_t ms)
@@ -310,7 +326,9 @@ struct mongo *mongo_new(const struct config *c, struct err *e)
                             mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SOCKETTIMEOUTMS, 10000),
                         .pool = pool,
                         .concern = concern_of(c),
-                        .primary = mongoc_read_prefs_new(MONGOC_READ_PRIMARY)};
+                        .primary = mongoc_read_prefs_new(MONGOC_READ_PRIMARY),
+                        .gate = mongo_gate_new(),
+                        .ways = mem_array(c->n_routes ? c->n_routes : 1, sizeof *m->ways)};
     return m;
 }
 
@@ -322,6 +340,8 @@ void mongo_free(struct mongo *m)
     mongoc_uri_destroy(m->uri);
     mongoc_write_concern_destroy(m->concern);
     mongoc_read_prefs_destroy(m->primary);
+    mongo_gate_free(m->gate);
+    mem_free(m->ways);
     mem_free(m);
 }
 
