@@ -1,0 +1,143 @@
+/*
+ * log_plan_look.c - which events of a round are stored, and which of them are open.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "core/log_plan_private.h"
+
+enum { LOOKS_MAX = 2 }; /* see plan.c */
+
+/* --- LOOK --- */
+
+bool log_look_next(struct log_plan *p, struct log_command *c)
+{
+    size_t lone = SIZE_MAX;
+
+    p->n_sent = 0;
+    for (size_t k = 0; k < p->n_round; k++) {
+        size_t i = p->round[k];
+
+        if (p->items[i].state != LOG_LOOKING)
+            continue;
+        p->items[i].found = false;
+        if (p->items[i].look_alone)
+            lone = lone == SIZE_MAX ? i : lone;
+        else
+            log_put(p, i);
+    }
+    if (p->n_sent == 0 && lone != SIZE_MAX)
+        log_put(p, lone);
+    if (p->n_sent == 0)
+        return false;
+    p->look_strange = false;
+    look_begin(p->look, p->sent_ops, p->n_sent);
+    c->kind = LOG_LOOK;
+    return true;
+}
+
+void log_look_found(struct log_plan *p, const bson_t *document)
+{
+    const struct config_dedup *d = &p->rules.route->dedup;
+    size_t k = look_find(p->look, document);
+    bson_iter_t at, in;
+
+    if (k == SIZE_MAX) {
+        p->look_strange = true;
+        return;
+    }
+    struct log_item *item = &p->items[p->sent[k]];
+    if (item->found)
+        return;
+    item->found = true;
+    log_clear_item(item);
+    if (d->conflict != CONFLICT_OFF)
+        item->has_stored = look_hash(document, d->conflict_field, item->stored);
+    if (!p->has_effects || !bson_iter_init_find(&at, document, LOG_EFFECTS) ||
+        !BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &in))
+        return;
+    const uint8_t *data;
+    uint32_t len;
+    bson_iter_document(&at, &len, &data);
+    if (!bson_iter_find(&in, "failed"))
+        item->open = bson_new_from_data(data, len);
+}
+
+/* An answer that may be the fault of the read's size or of one of its operations. */
+static bool may_be_one_of_many(const struct outcome_call *call)
+{
+    const struct outcome_code *row = outcome_code_find(call->code);
+
+    return call->fault == CALL_DOCUMENT ||
+           (call->fault == CALL_SERVER && (!row || row->whole == FATE_SPLIT));
+}
+
+static void look_alone(struct log_plan *p)
+{
+    for (size_t k = 0; k < p->n_sent; k++)
+        p->items[p->sent[k]].look_alone = !p->items[p->sent[k]].found;
+}
+
+static void look_failed(struct log_plan *p, const struct outcome_call *call)
+{
+    struct outcome o;
+    bool somebody = may_be_one_of_many(call);
+
+    if (somebody && p->n_sent > 1) {
+        for (size_t k = 0; k < p->n_sent; k++)
+            p->items[p->sent[k]].found = false;
+        look_alone(p);
+        return;
+    }
+    outcome_of_failure(call, &o);
+    if (somebody && o.code != 0) {
+        o.doubt = DOUBT_ALONE;
+        o.text = mem_text(call->message ? call->message : "the read was refused");
+        log_settle(p, p->sent[0], o);
+    }
+    log_give_up(p, o.retry, o.code);
+}
+
+static void looked_in_vain(struct log_plan *p, size_t i)
+{
+    struct log_item *item = &p->items[i];
+    struct outcome o = p->results[i];
+
+    item->state = LOG_NEW;
+    if (p->rules.complete_only) {
+        log_settle(p, i, (struct outcome){.fate = FATE_DUPLICATE});
+    } else if (o.text && ++item->looked >= LOOKS_MAX) { /* E11000, and nothing there: another's */
+        p->results[i].text = NULL;                      /* moves */
+        log_settle(p, i,
+                   (struct outcome){.fate = FATE_NEVER,
+                                    .code = o.code,
+                                    .reason = REASON_UNIQUE_CONFLICT,
+                                    .text = o.text});
+    }
+}
+
+void log_look_answer(struct log_plan *p, const struct outcome_call *call)
+{
+    if (call->fault != CALL_FINE) {
+        look_failed(p, call);
+        return;
+    }
+    if (p->look_strange)
+        look_alone(p);
+    for (size_t k = 0; k < p->n_sent; k++) {
+        size_t i = p->sent[k];
+        struct log_item *item = &p->items[i];
+
+        if (item->found && item->open) {
+            item->present = true;
+            item->state = LOG_OPEN;
+            p->done.completed++;
+            log_entity_open(p, i);
+        } else if (item->found) {
+            log_settle_present(p, i, i, FATE_DUPLICATE);
+        } else if (!p->look_strange) {
+            looked_in_vain(p, i);
+        }
+    }
+}

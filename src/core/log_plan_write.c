@@ -1,0 +1,273 @@
+/*
+ * log_plan_write.c - numbers, and the documents of new events.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "core/log_plan_private.h"
+
+enum {
+    NUMBERS_MAX = 50, /* how many numbers others may have had before an event has to wait */
+    LONE_FAILURES_MAX = 2,
+    LARGE_BYTES = 15 << 20, /* see plan.c */
+};
+
+/* --- NUMBER, START, HIGHEST --- */
+
+static const bson_t *group_of(const struct log_plan *p, size_t i)
+{
+    return p->ops[i].effects->number->group;
+}
+
+bool log_number_next(struct log_plan *p, struct log_command *c)
+{
+    const bson_t *group = NULL;
+
+    p->n_sent = 0;
+    for (size_t k = 0; p->has_number && k < p->n_round; k++) {
+        size_t i = p->round[k];
+        const struct log_item *item = &p->items[i];
+
+        if (item->state != LOG_NEW || item->numbered || !p->ops[i].effects ||
+            !p->ops[i].effects->number)
+            continue;
+        if (!group)
+            group = group_of(p, i);
+        if (log_same_filter(group, group_of(p, i)))
+            log_put(p, i);
+    }
+    if (p->n_sent == 0)
+        return false;
+    c->kind = p->step                                         ? LOG_START
+              : p->rules.route->sequence.mode == SEQUENCE_MAX ? LOG_HIGHEST
+                                                              : LOG_NUMBER;
+    c->group = group;
+    c->count = (int64_t)p->n_sent;
+    p->got_number = false;
+    return true;
+}
+
+static void give_numbers(struct log_plan *p, int64_t before)
+{
+    for (size_t k = 0; k < p->n_sent; k++) {
+        struct log_item *item = &p->items[p->sent[k]];
+
+        item->number = before + 1 + (int64_t)k;
+        item->numbered = true;
+    }
+}
+
+/* No number can be given in this group: overflow, or what stands there is no integer. */
+static void number_refused(struct log_plan *p, const struct outcome_call *call)
+{
+    for (size_t k = 0; k < p->n_sent; k++)
+        log_settle(p, p->sent[k],
+                   (struct outcome){.fate = FATE_NEVER,
+                                    .code = call->code,
+                                    .reason = REASON_REJECTED,
+                                    .text = mem_printf("the counter of its sequence gives no more "
+                                                       "numbers: %s",
+                                                       call->message ? call->message : "refused")});
+}
+
+void log_number_answer(struct log_plan *p, const struct outcome_call *call)
+{
+    const struct outcome_code *row = outcome_code_find(call->code);
+    const struct config_sequence *q = &p->rules.route->sequence;
+    bool start = p->out_kind == LOG_START, highest = p->out_kind == LOG_HIGHEST;
+    int64_t count = (int64_t)p->n_sent;
+
+    p->step = 0;
+    if (call->fault == CALL_FINE || (start && call->code == 11000)) {
+        if (start)
+            return;
+        if (!highest && !p->got_number) {
+            p->step = 1;
+        } else if (highest && p->got_number && p->last_number > INT64_MAX - count) {
+            number_refused(p, &(struct outcome_call){.message = "overflow"});
+        } else {
+            give_numbers(p, highest ? (p->got_number ? p->last_number : q->start - 1)
+                                    : p->last_number - count);
+        }
+        return;
+    }
+    if (call->fault == CALL_SERVER && row && row->one == FATE_NEVER) {
+        number_refused(p, call);
+        return;
+    }
+    struct outcome o;
+    outcome_of_failure(call, &o);
+    log_give_up(p, o.retry, o.code);
+}
+
+/* --- WRITE --- */
+
+bool log_write_next(struct log_plan *p, struct log_command *c)
+{
+    p->n_sent = 0;
+    p->stamp++;
+    for (size_t k = 0; k < p->n_round; k++) {
+        size_t i = p->round[k];
+        struct log_item *item = &p->items[i];
+        struct log_lane *lane = item->lane == LOG_NO_LANE ? NULL : &p->lanes[item->lane];
+
+        if (item->state != LOG_NEW)
+            continue;
+        if (lane && log_is_blocked(p, i)) {
+            log_settle(p, i, log_later(lane->why, lane->code));
+            continue;
+        }
+        if (log_count_held(p, i)) {
+            log_settle(p, i, log_later(RETRY_CONFLICT, 0));
+            continue;
+        }
+        c->ordered = c->ordered || (lane && lane->in == p->stamp);
+        if (lane)
+            lane->in = p->stamp;
+        item->at_ms = p->now_ms;
+        item->until_ms = p->until_ms;
+        log_put(p, i);
+    }
+    c->kind = LOG_WRITE;
+    return p->n_sent > 0;
+}
+
+/* Names the k-th error an index that ends in the sequence's field or that of its text? */
+static bool is_number_taken(const struct log_plan *p, const bson_t *reply, size_t k)
+{
+    const struct config_sequence *q = &p->rules.route->sequence;
+    bson_iter_t list, error, at, pattern;
+
+    if (!p->has_number || !reply || !bson_iter_init_find(&list, reply, "writeErrors") ||
+        !BSON_ITER_HOLDS_ARRAY(&list) || !bson_iter_recurse(&list, &error))
+        return false;
+    while (bson_iter_next(&error)) {
+        bool here = false, taken = false;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&error) || !bson_iter_recurse(&error, &at))
+            continue;
+        while (bson_iter_next(&at)) {
+            if (strcmp(bson_iter_key(&at), "index") == 0)
+                here = bson_iter_as_int64(&at) == (int64_t)k;
+            else if (strcmp(bson_iter_key(&at), "keyPattern") == 0 &&
+                     BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &pattern))
+                while (bson_iter_next(&pattern))
+                    taken = taken || strcmp(bson_iter_key(&pattern), q->field) == 0 ||
+                            (q->template_field[0] != '\0' &&
+                             strcmp(bson_iter_key(&pattern), q->template_field) == 0);
+        }
+        if (here)
+            return taken;
+    }
+    return false;
+}
+
+/* Somebody else had its number: another one, after a moment. */
+static void number_again(struct log_plan *p, size_t i)
+{
+    struct log_item *item = &p->items[i];
+
+    if (++item->numbers >= NUMBERS_MAX) {
+        log_settle(p, i, log_later(RETRY_CONFLICT, 11000));
+        return;
+    }
+    item->state = LOG_NEW;
+    item->numbered = false;
+    if (p->wait_ms == 0)
+        log_wait(p);
+}
+
+static void written(struct log_plan *p, size_t i)
+{
+    struct log_item *item = &p->items[i];
+
+    item->wrote = item->present = true;
+    if (p->has_effects)
+        item->state = LOG_OPEN;
+    else
+        log_settle(p, i, (struct outcome){.fate = FATE_INSERTED});
+}
+
+/* Takes the text of judged[k]. */
+static void take_answer(struct log_plan *p, size_t k, const bson_t *reply)
+{
+    struct outcome *o = &p->judged[k];
+    size_t i = p->sent[k];
+
+    switch (o->fate) {
+    case FATE_NOT_RUN:
+    case FATE_SPLIT:
+        mem_free(o->text);
+        return;
+    case FATE_LOOK:
+        mem_free(p->results[i].text);
+        p->results[i].text = NULL;
+        if (is_number_taken(p, reply, k)) {
+            mem_free(o->text);
+            number_again(p, i);
+            return;
+        }
+        p->items[i].state = LOG_LOOKING;
+        p->results[i] = *o; /* its text is wanted when the read finds nothing */
+        return;
+    case FATE_INSERTED:
+        written(p, i);
+        return;
+    case FATE_DUPLICATE:
+    case FATE_LATER:
+    case FATE_UNKNOWN:
+    case FATE_NEVER:
+        log_settle(p, i, *o);
+        return;
+    }
+}
+
+/* Refused as a whole: smaller rounds, or, when it is alone, that is the culprit. */
+static void split(struct log_plan *p)
+{
+    struct outcome *o = &p->judged[0];
+    size_t i = p->sent[0];
+
+    if (p->n_sent > 1) {
+        p->round_max = p->n_sent / 2;
+        for (size_t k = 0; k < p->n_sent; k++) {
+            mem_free(p->judged[k].text);
+            p->items[p->sent[k]].state = LOG_WAITING;
+        }
+        return;
+    }
+    bool by_driver = o->code == 0 && o->reason != REASON_NONE;
+    if (by_driver || (o->reason == REASON_TOO_LARGE && p->ops[i].document->len > LARGE_BYTES)) {
+        o->fate = FATE_NEVER;
+        o->retry = RETRY_NONE;
+        log_settle(p, i, *o);
+        return;
+    }
+    o->fate = FATE_UNKNOWN;
+    o->reason = REASON_NONE;
+    o->doubt = DOUBT_ALONE;
+    enum retry_class retry = o->retry;
+    int code = o->code;
+    log_settle(p, i, *o);
+    if (!(p->ops[i].alone && p->stored_some) && ++p->lone_failures >= LONE_FAILURES_MAX)
+        log_give_up(p, retry, code);
+}
+
+void log_write_answer(struct log_plan *p, const struct outcome_call *call, const bson_t *reply)
+{
+    struct outcome_call insert = *call;
+
+    insert.is_insert = true;
+    bool each = outcome_judge(&insert, reply, p->n_sent, p->judged);
+    if (!each && p->judged[0].fate == FATE_SPLIT) {
+        split(p);
+        return;
+    }
+    enum retry_class retry = p->judged[0].retry;
+    int code = p->judged[0].code;
+    for (size_t k = 0; k < p->n_sent; k++)
+        take_answer(p, k, reply);
+    if (!each)
+        log_give_up(p, retry, code);
+}

@@ -1,0 +1,241 @@
+/*
+ * mongo_log.c - carries core/log_plan.h: batches whose effects need no transaction.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/mongo_log_private.h"
+
+enum { COMMAND_BYTES_MAX = 14 << 20, SAY_AGAIN_MS = 10000, CLOCK_EVERY_MS = 2000 };
+
+struct mongo_log *mongo_log_new(struct mongo *m, mongoc_client_t *client)
+{
+    struct mongo_log *l = mem_new(sizeof *l);
+    struct log_limits limits = {.max_ops = (size_t)m->config->worker.batch,
+                                .max_bytes = COMMAND_BYTES_MAX};
+
+    l->m = m;
+    l->client = client;
+    l->plan = log_plan_new(&limits);
+    l->horizons = mem_array(m->config->n_routes ? m->config->n_routes : 1, sizeof *l->horizons);
+    for (size_t i = 0; i < m->config->n_routes; i++)
+        log_horizon_init(&l->horizons[i]);
+    return l;
+}
+
+void mongo_log_free(struct mongo_log *l)
+{
+    if (!l)
+        return;
+    log_plan_free(l->plan);
+    mem_free(l->horizons);
+    mem_free(l);
+}
+
+/* --- errors --- */
+
+static void say_no_answer(enum call_fault fault, const bson_error_t *be)
+{
+    static struct log_limit limit;
+    int64_t held_back;
+    struct err e;
+
+    if (fault != CALL_NETWORK && fault != CALL_SELECTION && fault != CALL_AUTH)
+        return;
+    if (!log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
+        return;
+    (void)mongo_fail(&e, "effects", be);
+    log_warn("MongoDB does not answer, trying on", LOG_TEXT("error", e.text),
+             LOG_INT("held_back", held_back));
+}
+
+void mongo_log_failed(struct mongo_log *l, const bson_error_t *be, struct outcome_call *call)
+{
+    call->fault = mongo_fault(be);
+    call->code = (int)be->code;
+    call->message = be->message;
+    l->clock_mono_ms = 0; /* the next server may have another clock */
+    say_no_answer(call->fault, be);
+}
+
+/* --- the server's clock --- */
+
+/* Never ahead of it: it showed localTime before the reply was here. */
+static int64_t server_now(const struct mongo_log *l)
+{
+    return l->clock_server_ms + (clock_mono_ms() - l->clock_mono_ms);
+}
+
+static bool look_at_clock(struct mongo_log *l, struct outcome_call *call, bson_error_t *be)
+{
+    bson_t reply;
+    bson_iter_t at;
+
+    if (l->clock_mono_ms != 0 && clock_mono_ms() - l->clock_mono_ms < CLOCK_EVERY_MS)
+        return true;
+    bool ok = mongo_hello(l->client, l->m->primary, &reply, be);
+    int64_t mono_ms = clock_mono_ms();
+    if (!ok) {
+        mongo_log_failed(l, be, call);
+    } else if (bson_iter_init_find(&at, &reply, "localTime") && BSON_ITER_HOLDS_DATE_TIME(&at)) {
+        l->clock_server_ms = bson_iter_date_time(&at);
+        l->clock_mono_ms = mono_ms;
+    } else {
+        *call = (struct outcome_call){.fault = CALL_DRIVER, .message = "hello has no localTime"};
+        ok = false;
+    }
+    bson_destroy(&reply);
+    return ok;
+}
+
+/* --- which ids may go --- */
+
+/* When the oldest open event of the route began; INT64_MAX: none is open. */
+static bool oldest_open(struct mongo_log *l, uint32_t route, int64_t *out)
+{
+    bson_t filter = BSON_INITIALIZER, opts = BSON_INITIALIZER, in;
+    bson_iter_t at, value;
+    const bson_t *found;
+    bson_error_t be;
+
+    *out = INT64_MAX;
+    mongo_log_open_filter(&filter, INT64_MAX);
+    mongo_log_read_opts(l->m, &opts);
+    BSON_APPEND_DOCUMENT_BEGIN(&opts, "sort", &in);
+    BSON_APPEND_INT32(&in, LOG_EFFECTS ".at", 1);
+    bson_append_document_end(&opts, &in);
+    BSON_APPEND_DOCUMENT_BEGIN(&opts, "projection", &in);
+    BSON_APPEND_INT32(&in, LOG_EFFECTS ".at", 1);
+    bson_append_document_end(&opts, &in);
+    BSON_APPEND_INT64(&opts, "limit", 1);
+    mongoc_collection_t *c = mongo_log_events(l, route);
+    mongoc_cursor_t *cursor = mongoc_collection_find_with_opts(c, &filter, &opts, l->m->primary);
+    if (mongoc_cursor_next(cursor, &found) && bson_iter_init(&at, found) &&
+        bson_iter_find_descendant(&at, LOG_EFFECTS ".at", &value) &&
+        BSON_ITER_HOLDS_DATE_TIME(&value))
+        *out = bson_iter_date_time(&value);
+    bool ok = !mongoc_cursor_error(cursor, &be);
+    mongoc_cursor_destroy(cursor);
+    mongoc_collection_destroy(c);
+    bson_destroy(&filter);
+    bson_destroy(&opts);
+    return ok;
+}
+
+static int64_t prune_before(struct mongo_log *l, uint32_t route)
+{
+    struct log_horizon *h = &l->horizons[route];
+    int64_t attempt_ms = l->m->config->effects.attempt_ms, now_ms = server_now(l), open_ms;
+
+    if (log_has_effects(&l->m->config->routes[route]) &&
+        log_horizon_due(h, clock_mono_ms(), attempt_ms) && oldest_open(l, route, &open_ms))
+        log_horizon_read(h, now_ms, clock_mono_ms(), open_ms, attempt_ms);
+    return h->usable_ms;
+}
+
+/* --- a batch --- */
+
+static void carry(struct mongo_log *l, uint32_t route, const struct log_command *c)
+{
+    switch (c->kind) {
+    case LOG_LOOK:
+    case LOG_CHECK:
+    case LOG_READ:
+    case LOG_HIGHEST:
+        mongo_log_read(l, route, c);
+        return;
+    case LOG_NUMBER:
+    case LOG_START:
+        mongo_log_number(l, route, c);
+        return;
+    case LOG_WAIT:
+        (void)usleep((useconds_t)c->wait_ms * 1000);
+        log_plan_answer(l->plan, &(struct outcome_call){.fault = CALL_FINE}, NULL);
+        return;
+    case LOG_WRITE:
+        FAULT("log before write");
+        break;
+    case LOG_COUNT:
+        FAULT("log before count");
+        break;
+    case LOG_CLOSE:
+        FAULT("log before close");
+        break;
+    case LOG_CLAIM:
+    case LOG_ADD:
+    case LOG_MARK:
+    case LOG_DID:
+    case LOG_MAKE:
+    case LOG_REMOVE:
+    case LOG_CLEAN:
+    case LOG_FAIL:
+    case LOG_PRUNE:
+        break;
+    }
+    mongo_log_update(l, route, c);
+}
+
+static void tell(struct mongo_log *l, uint32_t route)
+{
+    struct log_done done = log_plan_done(l->plan);
+
+    if (done.failed > 0)
+        log_error("an event's counters can't be moved: its document stays, with _effects.failed; "
+                  "idemsink reconcile repairs the counters",
+                  LOG_TEXT("route", l->m->config->routes[route].name),
+                  LOG_INT("events", done.failed), LOG_TEXT("error", done.failed_text));
+    if (done.missing > 0) {
+        static struct log_limit limit;
+        int64_t held_back;
+
+        if (log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
+            log_warn("counter documents are missing, and upsert = false: not counted",
+                     LOG_TEXT("route", l->m->config->routes[route].name),
+                     LOG_INT("documents", done.missing), LOG_INT("held_back", held_back));
+    }
+}
+
+const struct outcome *mongo_log_run(struct mongo_log *l, uint32_t route, const struct write_op *ops,
+                                    size_t n, bool complete_only)
+{
+    struct log_command c;
+    struct outcome_call call = {.fault = CALL_FINE};
+    bson_error_t be = {0};
+    int64_t deadline_ms = clock_mono_ms() + l->m->socket_timeout_ms;
+    const struct config *config = l->m->config;
+    bool clock = look_at_clock(l, &call, &be);
+    struct log_rules rules = {.route = &config->routes[route],
+                              .now_ms = server_now(l),
+                              .attempt_ms = config->effects.attempt_ms,
+                              .keep = config->effects.keep,
+                              .prune_ms = clock ? prune_before(l, route) : INT64_MIN,
+                              .random = (uint32_t)clock_mono_us() ^ (uint32_t)(uintptr_t)l ^
+                                        (uint32_t)getpid() << 16,
+                              .complete_only = complete_only};
+
+    log_plan_begin(l->plan, ops, n, &rules);
+    if (!clock) {
+        struct outcome o;
+
+        outcome_of_failure(&call, &o);
+        log_plan_stop(l->plan, o.retry);
+    }
+    while (log_plan_next(l->plan, server_now(l), &c)) {
+        carry(l, route, &c);
+        if (clock_mono_ms() >= deadline_ms)
+            log_plan_stop(l->plan, RETRY_TIMEOUT);
+    }
+    tell(l, route);
+    return log_plan_results(l->plan);
+}
+
+const struct outcome *mongo_log_write(struct mongo_log *l, uint32_t route,
+                                      const struct write_op *ops, size_t n)
+{
+    MUST(route < l->m->config->n_routes);
+    return mongo_log_run(l, route, ops, n, false);
+}
