@@ -196,6 +196,10 @@ bool config_has_lock(const struct config_route *r);
 bool config_has_fence(const struct config_route *r); /* its lock has numbers */
 bool config_has_seen(const struct config_route *r);
 
+/* The path at which the route's documents hold what a source says (include, exclude, rename, under,
+ * set, source_fields and the key are looked at); mem_free(). NULL: they don't. */
+char *config_stored_path(const struct config_route *r, const char *source);
+
 /* Does any route have invalidations? */
 bool config_has_invalidations(const struct config *c);
 

@@ -72,8 +72,9 @@ bool mongo_look(struct mongo *m, struct mongo_facts *out, struct err *e) MUST_CH
 const char *mongo_library_version(void); /* of the libmongoc that is loaded */
 
 /*
- * Proves that the server keeps the route's dedup key unique, and that nothing removes documents by
- * itself: docs/outcomes.md has the list. ERR_CONFIG: it is not so; the text says what is wrong and
+ * Proves that the server keeps the route's dedup key (its entity, with [route.entity]) unique, and
+ * that nothing removes documents by itself: docs/outcomes.md has the list, io/mongo_needs.h what
+ * else a route needs. ERR_CONFIG: it is not so; the text says what is wrong and
  * what to do. ERR_AUTH: no right to look, unless route->trust_index (then true, with a warning).
  */
 bool mongo_prove_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
@@ -82,17 +83,9 @@ bool mongo_prove_index(struct mongo *m, const struct config_route *route, struct
 bool mongo_check_index(struct mongo *m, const struct config_route *route, const char **found,
                        struct err *e) MUST_CHECK;
 
-/*
- * May the user that we are logged in as insert, update and find there, listIndexes unless the route
- * has trust_index, and createIndex when it has ensure_index? Asks connectionStatus, whose answer is
- * cluster-wide and needs no right. *found: what was found, for a line of text. ERR_AUTH: what is
- * missing and how to grant it.
- */
-bool mongo_check_rights(struct mongo *m, const struct config_route *route, const char **found,
-                        struct err *e) MUST_CHECK;
-
-/* Makes the dedup index (idemsink_dedup) and with it the collection, unless it is there. Never
- * drops or changes anything. May take as long as the collection is big. */
+/* Makes the dedup index (idemsink_dedup; with [route.entity] idemsink_entity) and with it the
+ * collection, unless it is there. Never drops or changes anything. May take as long as the
+ * collection is big. */
 bool mongo_make_index(struct mongo *m, const struct config_route *route, struct err *e) MUST_CHECK;
 
 /* The same; *made: it was not there. */

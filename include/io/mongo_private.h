@@ -71,6 +71,10 @@ const struct outcome *mongo_txn_write(struct mongo_txn *t, uint32_t route,
 /* sink_ops.explain: names the right that the user lacks, where it is that. */
 void mongo_explain_no(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out);
 
+/* A client of its own: building an index, or adding up a collection, takes as long as it takes, and
+ * the pool's time-out is short. mongoc_client_destroy(). */
+mongoc_client_t *mongo_patient_client(const struct mongo *m);
+
 /* "" when the field is not there or no string. Borrowed from doc. */
 const char *mongo_text_field(const bson_t *doc, const char *name);
 bool mongo_true_field(const bson_t *doc, const char *name);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
+#include "cli/needs.h"
 
 enum {
     HEARTBEAT_MAX_MS = 60000, /* beside what a drain may take */
@@ -139,16 +140,7 @@ bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx), 
 
 bool app_prove_indexes(struct app *a, struct err *e)
 {
-    if (!mongo_decide_ways(a->mongo, e))
-        return false;
-    for (size_t i = 0; i < a->config->n_routes; i++) {
-        const struct config_route *route = &a->config->routes[i];
-
-        if ((route->ensure_index && !mongo_make_index(a->mongo, route, e)) ||
-            !mongo_prove_index(a->mongo, route, e))
-            return cli_wrap_route(e, route);
-    }
-    return true;
+    return mongo_decide_ways(a->mongo, e) && needs_prove(a->mongo, a->config, e);
 }
 
 void app_add_chore(struct app *a, const struct chore *job)

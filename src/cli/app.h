@@ -56,8 +56,8 @@ struct app {
 bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx),
               struct err *e) MUST_CHECK;
 
-/* How each route is written is decided; its dedup index is made where it says so, and proved.
- * ERR_TRANSIENT: ask again later. */
+/* How each route is written is decided; its dedup index, and what its effects need, is made where
+ * it says so, and proved. ERR_TRANSIENT: ask again later. */
 bool app_prove_indexes(struct app *a, struct err *e) MUST_CHECK;
 
 /* A job for the thread of the chores; before app_start(). Its ctx outlives app_stop(). */

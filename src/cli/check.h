@@ -38,4 +38,8 @@ void check_kafka(struct checks *c);
 void check_mongo(struct checks *c);
 void check_redis(struct checks *c);
 
+/* What a route needs in MongoDB: rights, indexes, and what its effects rest on. */
+struct mongo;
+void check_route(struct checks *c, struct mongo *mongo, const struct config_route *r);
+
 #endif

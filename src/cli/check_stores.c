@@ -68,37 +68,6 @@ static void concern(struct checks *c, const struct mongo_facts *f)
     }
 }
 
-static void effects(struct checks *c, struct mongo *mongo, const struct config_route *r)
-{
-    struct buf what = {0}, way = {0};
-    enum mongo_way ignored;
-    struct err e;
-
-    buf_printf(&what, "effects of %s", r->name);
-    bool ok = mongo_check_way(mongo, r, &ignored, &way, &e);
-    (void)check_answer(c, what.data, ok, &e, ok ? buf_text(&way) : "");
-    buf_clear(&what);
-    buf_clear(&way);
-}
-
-static void route(struct checks *c, struct mongo *mongo, const struct config_route *r)
-{
-    struct buf what = {0};
-    const char *found = "";
-    struct err e;
-
-    buf_printf(&what, "rights on %s.%s", r->database, r->collection);
-    bool ok = mongo_check_rights(mongo, r, &found, &e);
-    (void)check_answer(c, what.data, ok, &e, found);
-    buf_reset(&what);
-    buf_printf(&what, "dedup index of %s.%s", r->database, r->collection);
-    ok = mongo_check_index(mongo, r, &found, &e);
-    (void)check_answer(c, what.data, ok, &e, found);
-    if (config_has_effects(r))
-        effects(c, mongo, r);
-    buf_clear(&what);
-}
-
 void check_mongo(struct checks *c)
 {
     struct err e;
@@ -115,7 +84,7 @@ void check_mongo(struct checks *c)
             (void)check_answer(c, "mongodb version", false, &e, "");
         }
         for (size_t i = 0; i < c->config->n_routes; i++)
-            route(c, mongo, &c->config->routes[i]);
+            check_route(c, mongo, &c->config->routes[i]);
     } else {
         concern(c, NULL);
     }

@@ -31,6 +31,7 @@ struct args {
     const char *sets[ARGS_MAX]; /* --set key=value */
     size_t n_sets;
     bool until_end, connect, replica_set, dead_letters, json;
+    bool raise_sequences;          /* init */
     const char *topic, *key;       /* explain */
     const char *headers[ARGS_MAX]; /* explain: NAME=VALUE */
     size_t n_headers;

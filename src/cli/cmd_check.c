@@ -139,6 +139,31 @@ static void widen(int *width, const char *before, const char *name, const char *
         *width = n < WIDEST ? (int)n : WIDEST;
 }
 
+/* The longest of src/cli/check_route.c. */
+static void widen_for_effects(int *width, const struct config_route *r)
+{
+    if (config_has_effects(r))
+        widen(width, "order in ", r->name, "");
+    if (config_has_sequence(r)) {
+        widen(width, "sequence text index of ", r->database, r->collection);
+        widen(width, "collection of sequence counters ", r->sequence.database,
+              r->sequence.collection);
+    }
+    if (config_has_operation(r)) {
+        widen(width, "index of open effects of ", r->database, r->collection);
+        widen(width, "expiry of the ledger of ", r->operation.ledger_database, r->operation.ledger);
+    }
+    for (size_t i = 0; i < r->n_counters; i++) {
+        widen(width, "collection of counters ", r->counters[i].database, r->counters[i].collection);
+        widen(width, "index of open effects of ", r->database, r->collection);
+        if (r->counters[i].inc.n == 1)
+            widen(width, r->counters[i].inc.items[0].name, "counter  in .",
+                  r->counters[i].collection);
+    }
+    if (r->lock.fence && r->lock.fence[0])
+        widen(width, "collection of fence ", r->lock.fence_database, r->lock.fence);
+}
+
 /* Lines are printed as answers come, so the longest name has to be known before. */
 static int width_of_names(const struct config *c)
 {
@@ -150,6 +175,7 @@ static int width_of_names(const struct config *c)
         const struct config_route *route = &c->routes[r];
 
         widen(&width, "dedup index of ", route->database, route->collection);
+        widen_for_effects(&width, route);
         for (size_t t = 0; t < route->topics.n; t++)
             widen(&width, "topic ", route->topics.items[t], "");
         for (size_t i = 0; i < route->n_invalidate; i++) {

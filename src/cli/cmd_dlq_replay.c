@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/dlq.h"
 #include "io/kafka.h"
+#include "cli/needs.h"
 #include "io/mongo.h"
 #include "io/redis.h"
 #include "run/replay.h"
@@ -127,8 +128,7 @@ static bool prove(struct replaying *p, uint32_t route, struct err *e)
 
     if (p->proved[route])
         return true;
-    if ((c->ensure_index && !mongo_make_index(p->mongo, c, e)) ||
-        !mongo_prove_index(p->mongo, c, e))
+    if (!needs_prove_route(p->mongo, c, e))
         return err_wrap(e, c->name);
     p->proved[route] = true;
     return true;

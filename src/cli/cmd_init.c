@@ -1,12 +1,14 @@
 /*
  * `idemsink init`: creates what is missing, and nothing else: the replica set (only when asked),
- * the dedup indexes, the dead-letter topic.
+ * indexes, collections, the dead-letter topic. What lags it raises when asked: counters of
+ * sequences.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/needs.h"
 #include "io/kafka.h"
 #include "io/mongo.h"
 
@@ -16,20 +18,11 @@ enum {
     MESSAGE_BYTES_OURS = 1048588 /* a topic's max.message.bytes when nobody has changed it */
 };
 
-static bool init_indexes(const struct config *c, struct err *e)
+static bool init_indexes(const struct config *c, bool raise, struct err *e)
 {
     struct mongo *mongo = mongo_new(c, e);
-    bool ok = mongo != NULL && mongo_ping(mongo, e), made;
+    bool ok = mongo != NULL && mongo_ping(mongo, e) && needs_make(mongo, c, raise, e);
 
-    for (size_t i = 0; ok && i < c->n_routes; i++) {
-        ok = mongo_ensure_index(mongo, &c->routes[i], &made, e) &&
-             mongo_prove_index(mongo, &c->routes[i], e);
-        if (ok)
-            printf("dedup index of %s.%s: %s\n", c->routes[i].database, c->routes[i].collection,
-                   made ? "made" : "there and right");
-        else
-            (void)cli_wrap_route(e, &c->routes[i]);
-    }
     mongo_free(mongo);
     return ok;
 }
@@ -138,7 +131,7 @@ enum exit_code cmd_init(const struct args *args)
         code = cli_fail(&e);
     else if (args->replica_set)
         puts("replica set: has a primary");
-    if (code == EXIT_FINE && (!init_indexes(c, &e) || !init_topics(c, &e)))
+    if (code == EXIT_FINE && (!init_indexes(c, args->raise_sequences, &e) || !init_topics(c, &e)))
         code = cli_fail(&e);
     config_free(c);
     return code;

@@ -267,33 +267,48 @@ static bool check_sequence_text(struct config_parse_state *s, size_t i)
     return check_own_name(s, i, "sequence.template_field", q->template_field);
 }
 
-/* Where the document has this part of the group; NULL: nowhere. */
-static char *group_field(const struct config_route *r, const char *source)
+/* As a placeholder; "{{" is a brace. */
+static bool is_in_text(const struct config_sequence *q, const char *source)
 {
-    if (*source != '@')
-        return config_document_path(r, source);
-    for (size_t i = 0; i < r->set.n; i++)
-        if (strcmp(r->set.items[i].value, source) == 0)
-            return mem_text(r->set.items[i].name);
-    return NULL;
+    size_t n = strlen(source);
+
+    for (const char *at = strchr(q->template, '{'); at; at = strchr(at + 1, '{')) {
+        if (at[1] == '{')
+            at++;
+        else if (strncmp(at + 1, source, n) == 0 && at[1 + n] == '}')
+            return true;
+    }
+    return false;
 }
 
-static bool find_group_fields(struct config_parse_state *s, size_t i)
+/* A unique index has to keep the numbers of each group apart, so the group is in the document, or
+ * in the text that is. Fills group_fields. */
+static bool check_sequence_places(struct config_parse_state *s, size_t i)
 {
     struct config_route *r = &s->config->routes[i];
     struct config_sequence *q = &r->sequence;
 
     q->group_fields.items = mem_array(q->group.n, sizeof q->group_fields.items[0]);
     for (size_t j = 0; j < q->group.n; j++) {
-        char *field = group_field(r, q->group.items[j]);
+        const char *source = q->group.items[j];
+        char *field = config_stored_path(r, source);
 
-        if (field)
+        if (field != NULL)
             q->group_fields.items[q->group_fields.n++] = field;
-        else if (q->mode == SEQUENCE_MAX)
-            return config_fail(config_at(s, "route.%zu.sequence.group.%zu", i, j),
+        if (field != NULL || (q->mode != SEQUENCE_MAX && is_in_text(q, source)))
+            continue;
+        config_at(s, "route.%zu.sequence.group.%zu", i, j);
+        if (q->mode == SEQUENCE_MAX)
+            return config_fail(s,
                                "\"%.60s\" is not in the document, where mode = \"max\" reads the "
-                               "highest number of the group: put it there with [route.set]",
-                               q->group.items[j]);
+                               "highest number of the group: put it there (route.set, "
+                               "source_fields), or take another mode",
+                               source);
+        return config_fail(s,
+                           "\"%.60s\" is not in the document%s, so no unique index could tell the "
+                           "numbers of two groups apart: put it there (route.set, source_fields), "
+                           "or into sequence.template",
+                           source, is_set(q->template) ? ", nor in sequence.template" : "");
     }
     return true;
 }
@@ -307,8 +322,7 @@ static bool check_sequence(struct config_parse_state *s, size_t i)
         return check_alone(s, i, "sequence", "field");
     if (!check_own_name(s, i, "sequence.field", q->field) ||
         !check_sources(s, i, "sequence.group", &q->group,
-                       SOURCE_KEY | SOURCE_HEADER | SOURCE_TOPIC | SOURCE_PATH) ||
-        !find_group_fields(s, i))
+                       SOURCE_KEY | SOURCE_HEADER | SOURCE_TOPIC | SOURCE_PATH))
         return false;
     if (q->mode == SEQUENCE_GAPLESS && r->effects == EFFECTS_LOG)
         return config_fail(config_at(s, "route.%zu.sequence.mode", i),
@@ -565,8 +579,8 @@ bool config_check_effects(struct config_parse_state *s)
 
     for (size_t i = 0; i < s->config->n_routes; i++)
         if (!check_together(s, i) || !check_counters(s, i, &index) || !check_sequence(s, i) ||
-            !check_operation(s, i) || !check_shared_entities(s, i) || !check_lock(s, i) ||
-            !check_seen(s, i))
+            !check_operation(s, i) || !check_sequence_places(s, i) ||
+            !check_shared_entities(s, i) || !check_lock(s, i) || !check_seen(s, i))
             return false;
     return true;
 }

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const id_field[] = {"_id"};
-
 /* ---- small readers ---- */
 
 static bool sub_document(const bson_t *doc, const char *name, bson_t *out)
@@ -48,8 +46,8 @@ static bool simple_collation(const bson_t *options)
 
 static bool is_field(const struct index_proof *p, const char *name)
 {
-    for (size_t i = 0; i < p->n_fields; i++)
-        if (strcmp(p->fields[i], name) == 0)
+    for (size_t i = 0; i < p->need->fields.n; i++)
+        if (strcmp(p->need->fields.items[i], name) == 0)
             return true;
     return false;
 }
@@ -57,10 +55,11 @@ static bool is_field(const struct index_proof *p, const char *name)
 /* A field of the key, or a part of one: equal keys agree in it. */
 static bool inside_a_field(const struct index_proof *p, const char *name)
 {
-    for (size_t i = 0; i < p->n_fields; i++) {
-        size_t n = strlen(p->fields[i]);
+    for (size_t i = 0; i < p->need->fields.n; i++) {
+        const char *field = p->need->fields.items[i];
+        size_t n = strlen(field);
 
-        if (strncmp(p->fields[i], name, n) == 0 && (name[n] == '\0' || name[n] == '.'))
+        if (strncmp(field, name, n) == 0 && (name[n] == '\0' || name[n] == '.'))
             return true;
     }
     return false;
@@ -82,25 +81,45 @@ static bool same_fields(const struct index_proof *p, const bson_t *key, bool *pl
             *plain = false;
         n++;
     }
-    return n == p->n_fields; /* names are pairwise different on both sides */
+    return n == p->need->fields.n; /* names are pairwise different on both sides */
 }
 
 void index_proof_fields(const struct index_proof *p, struct buf *out)
 {
-    for (size_t i = 0; i < p->n_fields; i++)
-        buf_printf(out, "%s%s", i ? ", " : "", p->fields[i]);
+    for (size_t i = 0; i < p->need->fields.n; i++)
+        buf_printf(out, "%s%s", i ? ", " : "", p->need->fields.items[i]);
+}
+
+/* What the server calls it. */
+static const char *kind_of(const struct need_index *need)
+{
+    return need->unique ? "unique index" : need->expire_s >= 0 ? "TTL index" : "index";
+}
+
+/* "{field: {$exists: true}}" is how we make partial ones. */
+static bool is_our_filter(const bson_t *filter, const char *field)
+{
+    bson_iter_t it, inner;
+
+    return bson_count_keys(filter) == 1 && bson_iter_init_find(&it, filter, field) &&
+           BSON_ITER_HOLDS_DOCUMENT(&it) && bson_iter_recurse(&it, &inner) &&
+           bson_iter_next(&inner) && strcmp(bson_iter_key(&inner), "$exists") == 0 &&
+           bson_iter_as_bool(&inner) && !bson_iter_next(&inner);
 }
 
 /* ---- judging ---- */
 
-void index_proof_begin(struct index_proof *p, const struct config_route *route)
+void index_proof_begin(struct index_proof *p, const struct need_index *need)
 {
-    const struct config_dedup *d = &route->dedup;
+    *p = (struct index_proof){.need = need};
+    snprintf(p->ns, sizeof p->ns, "%s.%s", need->database, need->collection);
+}
 
-    *p = (struct index_proof){.route = route};
-    p->fields = d->into_id ? id_field : (const char *const *)d->fields.items;
-    p->n_fields = d->into_id ? 1 : d->fields.n;
-    snprintf(p->ns, sizeof p->ns, "%s.%s", route->database, route->collection);
+/* "capped: an event delivered again after that ..." */
+static bool refuse_expiry(const struct index_proof *p, const char *how, struct err *e)
+{
+    return err_set(e, ERR_CONFIG, 0, "%s %s: %s; choose another collection", p->ns, how,
+                   p->need->if_expired);
 }
 
 bool index_proof_collection(struct index_proof *p, const bson_t *info, struct err *e)
@@ -115,16 +134,10 @@ bool index_proof_collection(struct index_proof *p, const bson_t *info, struct er
                        p->ns, strcmp(type, "view") == 0 ? "view" : "time-series collection");
     if (!sub_document(info, "options", &options))
         return true;
-    if (true_field(&options, "capped"))
-        return err_set(e, ERR_CONFIG, 0,
-                       "%s is capped: an event delivered again after its document was rolled out "
-                       "would be stored again; choose a plain collection",
-                       p->ns);
-    if (bson_has_field(&options, "expireAfterSeconds"))
-        return err_set(e, ERR_CONFIG, 0,
-                       "%s expires its documents (expireAfterSeconds): an event delivered again "
-                       "after that would be stored again",
-                       p->ns);
+    if (p->need->if_expired && true_field(&options, "capped"))
+        return refuse_expiry(p, "is capped, which rolls its oldest documents out", e);
+    if (p->need->if_expired && bson_has_field(&options, "expireAfterSeconds"))
+        return refuse_expiry(p, "expires its documents (expireAfterSeconds)", e);
     if (!simple_collation(&options))
         return err_set(e, ERR_CONFIG, 0,
                        "%s has a default collation: look-ups would take different keys for equal; "
@@ -140,10 +153,11 @@ bool index_proof_collection(struct index_proof *p, const bson_t *info, struct er
  */
 bool index_proof_shard_key(struct index_proof *p, const bson_t *entry, struct err *e)
 {
+    bool dedup = p->need->use == NEED_IDENTITY && strcmp(p->need->what, "dedup index") == 0;
     bson_t key;
     bson_iter_t it;
 
-    if (true_field(entry, "dropped") || true_field(entry, "unsplittable"))
+    if (!p->need->unique || true_field(entry, "dropped") || true_field(entry, "unsplittable"))
         return true;
     if (!sub_document(entry, "key", &key) || !bson_iter_init(&it, &key))
         return err_set(e, ERR_CONFIG, 0,
@@ -154,30 +168,74 @@ bool index_proof_shard_key(struct index_proof *p, const bson_t *entry, struct er
         if (!inside_a_field(p, bson_iter_key(&it)))
             return err_set(
                 e, ERR_CONFIG, 0,
-                "%s is sharded by %s, which is no part of the dedup key: no index is unique "
-                "across shards then; add it to dedup.key or shard by the dedup key",
-                p->ns, bson_iter_key(&it));
+                "%s is sharded by %s, which is no part of the %s: no index is unique across shards "
+                "then; %s",
+                p->ns, bson_iter_key(&it), dedup ? "dedup key" : p->need->what,
+                dedup ? "add it to dedup.key or shard by the dedup key"
+                      : "shard by its fields, or choose a collection that is not sharded");
     return true;
 }
 
-/* What keeps this index over our fields from doing its work; NULL: nothing. */
-static const char *flaw_of(const bson_t *index, bool building, bool plain, bool is_id)
+/* Documents that it leaves out, and must not. A partial or sparse one holds all that have the field
+ * that ours is about. */
+static const char *gap_of(const struct need_index *need, const bson_t *index)
 {
+    bson_t filter;
+
+    if (sub_document(index, "partialFilterExpression", &filter) &&
+        (need->partial == NULL || !is_our_filter(&filter, need->partial)))
+        return need->partial ? "is partial with another filter than {$exists: true}"
+                             : "is partial: what its filter leaves out is not unique";
+    if (need->partial == NULL && true_field(index, "sparse"))
+        return "is sparse: documents without the fields are not unique";
+    return NULL;
+}
+
+/* Only the index that is made for it may expire, and when it was told to. */
+static const char *expiry_flaw_of(const struct need_index *need, const bson_t *index)
+{
+    bson_iter_t it;
+
+    if (need->expire_s < 0)
+        return bson_has_field(index, "expireAfterSeconds")
+                   ? "is a TTL index: an event delivered again after its expiry would be stored "
+                     "again"
+                   : NULL;
+    if (!bson_iter_init_find(&it, index, "expireAfterSeconds"))
+        return "is no TTL index";
+    return bson_iter_as_int64(&it) == need->expire_s
+               ? NULL
+               : "expires after another time than operation.ledger_expire (collMod changes it)";
+}
+
+/* What keeps this index over our fields from doing its work; NULL: nothing. */
+static const char *flaw_of(const struct need_index *need, const bson_t *index, bool building,
+                           bool plain)
+{
+    bool is_id = need->fields.n == 1 && strcmp(need->fields.items[0], "_id") == 0;
+    const char *flaw;
+
     if (building)
         return "is still being built: wait for it";
     if (!plain)
-        return "is hashed, text or geo, and such an index can't be unique";
-    if (!is_id && !true_field(index, "unique"))
+        return need->unique ? "is hashed, text or geo, and such an index can't be unique"
+                            : "is hashed, text or geo";
+    if (need->unique && !is_id && !true_field(index, "unique"))
         return "is not unique";
-    if (bson_has_field(index, "partialFilterExpression"))
-        return "is partial: what its filter leaves out is not unique";
-    if (true_field(index, "sparse"))
-        return "is sparse: documents without the fields are not unique";
-    if (bson_has_field(index, "expireAfterSeconds"))
-        return "is a TTL index: an event delivered again after its expiry would be stored again";
+    if ((flaw = gap_of(need, index)) != NULL || (flaw = expiry_flaw_of(need, index)) != NULL)
+        return flaw;
     if (!simple_collation(index))
         return "has a collation: different keys would count as equal";
     return NULL;
+}
+
+/* Removes documents, and not only those of the ledger whose time is over. */
+static bool may_not_expire(const struct need_index *need, const bson_t *index, const bson_t *key)
+{
+    if (need->if_expired == NULL || !bson_has_field(index, "expireAfterSeconds"))
+        return false;
+    return need->may_expire == NULL || bson_count_keys(key) != 1 ||
+           !bson_has_field(key, need->may_expire);
 }
 
 void index_proof_index(struct index_proof *p, const bson_t *listed)
@@ -193,14 +251,15 @@ void index_proof_index(struct index_proof *p, const bson_t *listed)
     const char *name = text_field(index, "name");
     bool is_id = bson_has_field(&key, "_id") && bson_count_keys(&key) == 1;
 
-    if (bson_has_field(index, "expireAfterSeconds"))
+    if (may_not_expire(p->need, index, &key))
         snprintf(p->expiring, sizeof p->expiring, "%s", name);
     if (!same_fields(p, &key, &plain)) {
-        if (!p->found && !is_id && true_field(index, "unique") && !p->earlier[0])
+        if (p->need->use == NEED_IDENTITY && !p->found && !is_id && true_field(index, "unique") &&
+            !p->earlier[0])
             snprintf(p->earlier, sizeof p->earlier, "%s", name);
         return;
     }
-    const char *flaw = flaw_of(index, building, plain, is_id);
+    const char *flaw = flaw_of(p->need, index, building, plain);
     if (flaw)
         snprintf(p->wrong, sizeof p->wrong, "index %.120s %s", name, flaw);
     else if (!p->found)
@@ -223,10 +282,25 @@ static bool expires(const struct index_proof *p, struct err *e)
     if (!p->expiring[0])
         return false;
     err_set(e, ERR_CONFIG, 0,
-            "%s has the TTL index %s, which removes documents: an event delivered again after that "
-            "would be stored again; drop it or choose another collection",
-            p->ns, p->expiring);
+            "%s has the TTL index %s, which removes documents: %s; drop it or choose another "
+            "collection",
+            p->ns, p->expiring, p->need->if_expired);
     return true;
+}
+
+/* The dedup index needs no word. */
+static const char *purpose_of(const struct need_index *need)
+{
+    static const char *const purposes[] = {
+        [NEED_COUNTER] = ", so two writers could make two documents of one counter",
+        [NEED_COUNTER_FOUND] = ", so several documents may be one counter, and each move reads all",
+        [NEED_SEQUENCE] = ", which keeps the numbers of a group apart",
+        [NEED_SEQUENCE_TEXT] = ", which keeps the texts of the sequence apart",
+        [NEED_EXPIRY] = ", which operation.ledger_expire asks for",
+        [NEED_OPEN] = ", by which effects that are not done yet are found",
+        [NEED_BY_ID] = ""};
+
+    return need->use == NEED_IDENTITY ? "" : purposes[need->use];
 }
 
 static bool not_proved(const struct index_proof *p, struct err *e)
@@ -235,17 +309,15 @@ static bool not_proved(const struct index_proof *p, struct err *e)
 
     index_proof_fields(p, &fields);
     if (p->wrong[0])
-        err_set(
-            e, ERR_CONFIG, 0,
-            "%s: no unique index on exactly (%s): %s; drop that index, then run: idemsink init -c "
-            "FILE",
-            p->ns, buf_text(&fields), p->wrong);
+        err_set(e, ERR_CONFIG, 0,
+                "%s: no %s on exactly (%s): %s; drop that index, then run: idemsink init -c FILE",
+                p->ns, kind_of(p->need), buf_text(&fields), p->wrong);
     else
         err_set(e, ERR_CONFIG, 0,
-                "%s: %s has no unique index on exactly (%s); run: idemsink init -c FILE (or set "
+                "%s: %s has no %s on exactly (%s)%s; run: idemsink init -c FILE (or set "
                 "ensure_index = true in the route)",
                 p->ns, p->exists ? "the collection" : "the collection is not there and so",
-                buf_text(&fields));
+                kind_of(p->need), buf_text(&fields), purpose_of(p->need));
     buf_clear(&fields);
     return false;
 }
@@ -253,9 +325,9 @@ static bool not_proved(const struct index_proof *p, struct err *e)
 static bool may_not_ask(const struct index_proof *p, struct err *e)
 {
     return err_set(e, ERR_AUTH, 13,
-                   "%s: no right to %s, so it can't be proved that the dedup index is there; grant "
-                   "it, or set trust_index = true in the route",
-                   p->ns, p->forbidden);
+                   "%s: no right to %s, so it can't be proved that the %s is there; grant it, or "
+                   "set trust_index = true in the route",
+                   p->ns, p->forbidden, p->need->what);
 }
 
 bool index_proof_end(const struct index_proof *p, struct err *e)
@@ -265,9 +337,9 @@ bool index_proof_end(const struct index_proof *p, struct err *e)
     if (p->wrong[0] && !p->found)
         return not_proved(p, e);
     if (p->forbidden[0])
-        return p->route->trust_index || may_not_ask(p, e);
+        return p->need->trust || may_not_ask(p, e);
     /* Every collection gets a unique index on _id when it is made. */
-    return p->found || p->route->dedup.into_id || not_proved(p, e);
+    return p->found || p->need->name[0] == '\0' || not_proved(p, e);
 }
 
 bool index_proof_may_make(const struct index_proof *p, bool *missing, struct err *e)
@@ -275,9 +347,9 @@ bool index_proof_may_make(const struct index_proof *p, bool *missing, struct err
     *missing = false;
     if (expires(p, e))
         return false;
-    if (p->forbidden[0] && !p->route->trust_index)
+    if (p->forbidden[0] && !p->need->trust)
         return may_not_ask(p, e);
-    if (p->found || p->route->dedup.into_id)
+    if (p->found || p->need->name[0] == '\0')
         return true;
     if (p->wrong[0])
         return not_proved(p, e);

@@ -97,7 +97,9 @@ static void judge(const struct answers *a)
     (void)snprintf(fields, sizeof fields, "%s", a->fields);
     struct config_route route = route_of(fields, items);
     route.trust_index = a->trust;
-    index_proof_begin(&p, &route);
+    struct need_index need;
+    need_identity(&route, &need);
+    index_proof_begin(&p, &need);
     bool ok = ask(&p, a, &e) && index_proof_end(&p, &e);
     if (ok && a->wrong)
         fail_msg("proved, though: %s", a->wrong);
@@ -105,6 +107,7 @@ static void judge(const struct answers *a)
         fail_msg("not proved: %s", e.text);
     if (!ok)
         say(&e, a);
+    need_index_clear(&need);
 }
 
 #define JUDGE_ALL(list)                                                                            \
@@ -478,7 +481,9 @@ static void all_that_is_forbidden_is_named(void **state)
     struct err e = {0};
 
     (void)state;
-    index_proof_begin(&p, &route);
+    struct need_index need;
+    need_identity(&route, &need);
+    index_proof_begin(&p, &need);
     index_proof_forbidden(&p, "listCollections", "readWrite");
     index_proof_forbidden(&p, "find in config.collections", "clusterMonitor");
     assert_false(index_proof_end(&p, &e));
@@ -487,6 +492,7 @@ static void all_that_is_forbidden_is_named(void **state)
         "d.c: no right to listCollections (role readWrite has it), find in config.collections "
         "(role clusterMonitor has it), so it can't be proved that the dedup index is there; "
         "grant it, or set trust_index = true in the route");
+    need_index_clear(&need);
 }
 
 /* fields, the one index, forbidden and trust -> may the index be made, and is it missing? */
@@ -516,7 +522,9 @@ static void what_may_be_made(void **state)
         (void)snprintf(fields, sizeof fields, "%s", list[i].fields);
         struct config_route route = route_of(fields, items);
         route.trust_index = list[i].trust;
-        index_proof_begin(&p, &route);
+        struct need_index need;
+        need_identity(&route, &need);
+        index_proof_begin(&p, &need);
         bson_t *index = bson_of(list[i].index);
         index_proof_index(&p, index);
         bson_destroy(index);
@@ -524,6 +532,7 @@ static void what_may_be_made(void **state)
             index_proof_forbidden(&p, "listIndexes", "readWrite");
         assert_int_equal(index_proof_may_make(&p, &missing, &e), list[i].ok);
         assert_int_equal(missing, list[i].missing);
+        need_index_clear(&need);
     }
 }
 
@@ -541,7 +550,9 @@ static void an_earlier_unique_index_is_told(void **state)
         struct err e = {0};
         struct config_route route = route_of(fields, items);
 
-        index_proof_begin(&p, &route);
+        struct need_index need;
+        need_identity(&route, &need);
+        index_proof_begin(&p, &need);
         for (size_t j = 0; j < 2; j++) {
             bson_t *index = bson_of(order[i][j]);
             index_proof_index(&p, index);
@@ -550,6 +561,7 @@ static void an_earlier_unique_index_is_told(void **state)
         assert_true(index_proof_end(&p, &e));
         assert_string_equal(p.found_name, "x");
         assert_string_equal(p.earlier, i == 0 ? "email_1" : "");
+        need_index_clear(&need);
     }
 }
 
