@@ -71,9 +71,9 @@
  * - NUMBER: `last` is what n becomes, start - 1 + count where nothing stands; max: the highest that
  *   is there + count. The plan hands them out in the order of the operations.
  * - REPLACE: {delete}, then {insert}: the reply of the insert; of the delete when that failed.
- * - ABORT: also behind a COMMIT that said that nothing was committed; only the gate is given back
- *   then. Behind a COMMIT that nobody knows the end of there is none: the end of the batch gives
- * the gate back.
+ * - ABORT: also behind a BEGIN that failed, and behind a COMMIT that said that nothing was
+ *   committed; only the gate is given back then. Behind a COMMIT that nobody knows the end of there
+ * is none: the end of the batch gives the gate back.
  */
 #ifndef IDEMSINK_CORE_TXN_PLAN_H
 #define IDEMSINK_CORE_TXN_PLAN_H

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "core/culprit.h"
 #include "core/look.h"
 
 enum {
@@ -21,8 +22,6 @@ enum {
     LOOK_BYTES_MAX = 4 << 20, /* of their filters: a read is one document below 16 MiB */
     LONE_FAILURES_MAX =
         2, /* how many members may fail alone for an unknown reason before it is everybody's */
-    LARGE_BYTES = 15 << 20, /* see can_be() */
-    DEEP_LEVELS = 80,
 };
 
 enum item_state {
@@ -602,33 +601,6 @@ static void lone_failure(struct plan *p)
         give_up(p, retry, code);
 }
 
-/* Has it more levels of objects and arrays, itself being the first? */
-static bool is_deeper(bson_iter_t at, unsigned levels)
-{
-    bson_iter_t in;
-
-    while (bson_iter_next(&at)) {
-        if (!BSON_ITER_HOLDS_DOCUMENT(&at) && !BSON_ITER_HOLDS_ARRAY(&at))
-            continue;
-        if (levels <= 1 || (bson_iter_recurse(&at, &in) && is_deeper(in, levels - 1)))
-            return true;
-    }
-    return false;
-}
-
-/* Whether the operation can be what a server says of the whole command (limits: 16 MiB, some 180
- * levels). A server in trouble may say anything, of anybody. */
-static bool can_be(enum reason reason, const struct write_op *op)
-{
-    bson_iter_t it;
-
-    if (reason == REASON_TOO_LARGE)
-        return (size_t)op->filter->len + op->document->len > LARGE_BYTES;
-    if (reason == REASON_TOO_DEEP)
-        return bson_iter_init(&it, op->document) && is_deeper(it, DEEP_LEVELS);
-    return false;
-}
-
 /* Refused as a whole: halve it, or, when it is alone, that is the culprit. */
 static void split(struct plan *p)
 {
@@ -641,7 +613,7 @@ static void split(struct plan *p)
         return;
     }
     bool by_driver = o->code == 0 && o->reason != REASON_NONE; /* it was never sent */
-    if (by_driver || can_be(o->reason, p->sent_ops[0])) {
+    if (by_driver || culprit_can_be(o->reason, p->sent_ops[0])) {
         o->fate = FATE_NEVER;
         o->retry = RETRY_NONE;
         take_answer(p, 0);
