@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "core/culprit.h"
 #include "core/look.h"
-#include "core/txn_steps.h"
+#include "core/txn_plan_steps.h"
 
 enum {
     HALVE_EVERY = 4,       /* conflicts in a row */

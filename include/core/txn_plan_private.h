@@ -1,10 +1,11 @@
 /*
- * txn_private.h - what the files of txn_plan share: the operations of a batch and what is known of
- * each (txn_batch.c), the chunk that is one transaction (txn_chunk.c), what an answer says
- * (txn_judge.c), bytes as small numbers (txn_names.c). The plan itself is in txn_steps.h.
+ * txn_plan_private.h - what the files of txn_plan share: the operations of a batch and what is
+ * known of each (txn_plan_batch.c), the chunk that is one transaction (txn_plan_chunk.c), what an
+ * answer says (txn_plan_judge.c), bytes as small numbers (txn_plan_names.c). The plan itself is in
+ * txn_plan_steps.h.
  */
-#ifndef IDEMSINK_CORE_TXN_PRIVATE_H
-#define IDEMSINK_CORE_TXN_PRIVATE_H
+#ifndef IDEMSINK_CORE_TXN_PLAN_PRIVATE_H
+#define IDEMSINK_CORE_TXN_PLAN_PRIVATE_H
 
 #include "core/canonical.h"
 #include "core/entity.h"

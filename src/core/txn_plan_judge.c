@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "core/txn_private.h"
+#include "core/txn_plan_private.h"
 
 /* The first one of writeErrors, by its index; false: there is none that can be understood. */
 static bool first_error(const bson_t *reply, size_t n, bson_iter_t *error, size_t *at)

@@ -1,12 +1,12 @@
 /*
- * txn_steps.h - the plan itself and its steps, for the files of txn_plan: what comes next
- * (txn_gather.c), the commands (txn_command.c), what reads tell (txn_read.c), the rest
- * (txn_plan.c).
+ * txn_plan_steps.h - the plan itself and its steps, for the files of txn_plan: what comes next
+ * (txn_plan_gather.c), the commands (txn_plan_command.c), what reads tell (txn_plan_read.c), the
+ * rest (txn_plan.c).
  */
-#ifndef IDEMSINK_CORE_TXN_STEPS_H
-#define IDEMSINK_CORE_TXN_STEPS_H
+#ifndef IDEMSINK_CORE_TXN_PLAN_STEPS_H
+#define IDEMSINK_CORE_TXN_PLAN_STEPS_H
 
-#include "core/txn_private.h"
+#include "core/txn_plan_private.h"
 
 enum txn_step {
     TXN_STEP_IDLE, /* between transactions */

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "core/look.h"
-#include "core/txn_private.h"
+#include "core/txn_plan_private.h"
 
 enum { IN_VAIN_MAX = 2 }; /* how often E11000 and "not found" contradict each other */
 

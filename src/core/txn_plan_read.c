@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "core/look.h"
-#include "core/txn_steps.h"
+#include "core/txn_plan_steps.h"
 
 void txn_plan_found(struct txn_plan *p, const bson_t *document)
 {

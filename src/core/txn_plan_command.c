@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "core/look.h"
-#include "core/txn_steps.h"
+#include "core/txn_plan_steps.h"
 
 enum {
     LOOK_OPS_MAX = 1000,      /* of one read; see look.h for what it costs */

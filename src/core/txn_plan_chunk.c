@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "core/txn_private.h"
+#include "core/txn_plan_private.h"
 
 enum { OP_OVERHEAD = 256 /* of one operation: a document of the ledger, and what commands add */ };
 

@@ -3,7 +3,7 @@
  * what is known told on the way.
  */
 #include "base/err.h"
-#include "core/txn_steps.h"
+#include "core/txn_plan_steps.h"
 
 struct gather {
     struct txn_plan *p;

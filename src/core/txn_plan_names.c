@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "core/txn_private.h"
+#include "core/txn_plan_private.h"
 
 void txn_names_reset(struct txn_names *t, size_t most)
 {
