@@ -1,4 +1,5 @@
 """What the examples share: the services (their addresses are in the environment), idemsink as a process, topics read whole."""
+import functools
 import json
 import os
 import pathlib
@@ -61,10 +62,14 @@ def make_topic(name, partitions):
     wait_until(lambda: name in admin.list_topics(timeout=30).topics, 20, f"topic {name}")
 
 
+@functools.cache
+def producer_of_this_process():
+    return Producer({"bootstrap.servers": BROKERS, "linger.ms": 5, "enable.idempotence": True, "log_level": 3})
+
+
 def produce(topic, records):
     """records: (key, value, partition or None) with a dict as value."""
-    producer = Producer({"bootstrap.servers": BROKERS, "linger.ms": 5, "enable.idempotence": True})
-    failed = []
+    producer, failed = producer_of_this_process(), []
     for key, value, partition in records:
         where = {} if partition is None else {"partition": partition}
         producer.produce(topic, json.dumps(value), key, on_delivery=lambda e, _: e and failed.append(e), **where)

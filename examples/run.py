@@ -71,6 +71,7 @@ class Example:
 def main():
     if sys.argv[1] == "shortcuts":
         return subprocess.run([sys.executable, HERE / "shortcuts" / "run.py", sys.argv[2]]).returncode
+    os.environ["SESSION_MS"] = "1500"  # a killed worker's partitions move soon
     os.environ["IDEMSINK_SEED"] = os.environ.get("IDEMSINK_SEED") or str(random.SystemRandom().randrange(1, 2**31))
     try:
         return Example(sys.argv[1], sys.argv[2]).run()
