@@ -1,0 +1,115 @@
+/*
+ * reconcile.h - what counters should be: which documents they are counted from, and the comparison
+ * of all of them in bounded memory. Pure. One counter exactly, and its repair: core/repair.h.
+ *
+ * Counter documents of one collection that are found by the same fields are a family: several
+ * [[route.counter]], of several routes, may move their fields. The truth of a field is the sum over
+ * all of them.
+ *
+ * A comparison of all reads each side once, at different moments and without an order, so what it
+ * finds while workers run is a suspicion; core/repair.h looks at each one exactly.
+ */
+#ifndef IDEMSINK_CORE_RECONCILE_H
+#define IDEMSINK_CORE_RECONCILE_H
+
+#include <bson/bson.h>
+
+#include "base/bytes.h"
+#include "core/config.h"
+
+/* One [[route.counter]] of a family. */
+struct reconcile_source {
+    uint32_t route;
+    const struct config_counter *counter;
+    char **paths;   /* where the route's documents hold the parts of the filter */
+    char **amounts; /* and what is added, one for each inc; NULL: the constant */
+    int64_t *constants;
+    size_t *columns; /* of the family, one for each inc */
+};
+
+struct reconcile_family {
+    const char *database, *collection;
+    const struct config_pairs *fields; /* their names are those of the filter */
+    const char **columns;              /* the fields that count */
+    size_t n_columns;
+    struct reconcile_source *sources;
+    size_t n_sources;
+    bool upsert; /* a counter document that is missing is made */
+    bool mirrored;
+    char *unable; /* NULL; else why it can't be counted */
+};
+
+struct reconcile_plan {
+    struct reconcile_family *families;
+    size_t n;
+};
+/* config stays borrowed. */
+void reconcile_plan_init(struct reconcile_plan *p, const struct config *config);
+void reconcile_plan_clear(struct reconcile_plan *p);
+
+/*
+ * Where a document of the route holds what the source says, as a path; mem_free(). NULL: nowhere,
+ * *why in words: a header that is not stored, a path that is excluded.
+ */
+char *reconcile_stored_path(const struct config_route *r, const char *source, const char **why);
+
+/* Appends the aggregation over the documents of the source's route: {"pipeline": [...]}. Its
+ * results are for reconcile_group(). */
+void reconcile_truth(const struct reconcile_family *f, size_t source, bson_t *out);
+/* From one of its results: the canonical key {filter field: value, ...} (appended to an empty
+ * document) and the sums, as many as the source has inc fields. False: no counter has such a key (a
+ * part is missing or no scalar: such a document was written by others), or a sum is no int64
+ * (*too_large). */
+bool reconcile_group(const struct reconcile_family *f, size_t source, const bson_t *group,
+                     bson_t *key, int64_t *sums, bool *too_large);
+
+/* The filter and projection of the counter documents that count something. */
+void reconcile_counters(const struct reconcile_family *f, bson_t *filter, bson_t *projection);
+/* The canonical key of a counter document. False: it is none. */
+bool reconcile_counter_key(const struct reconcile_family *f, const bson_t *document, bson_t *key);
+
+/* ---- one field of a counter document ---- */
+
+enum reconcile_type { RECONCILE_ABSENT, RECONCILE_INT64, RECONCILE_INT32, RECONCILE_OTHER };
+struct reconcile_value {
+    enum reconcile_type type;
+    int64_t number; /* INT64, INT32 */
+};
+struct reconcile_value reconcile_value_of(const bson_t *document, const char *column);
+
+enum reconcile_difference {
+    RECONCILE_SAME,
+    RECONCILE_MISSING,   /* the field or the document is not there, and something was counted */
+    RECONCILE_EXTRA,     /* nothing was counted */
+    RECONCILE_DIFFERENT, /* both, and not the same */
+    RECONCILE_TYPE       /* the number may be right, but $inc would not keep it an int64 */
+};
+/* An int32 zero, as an application may put it into a new document, is the same as none: the first
+ * increment makes an int64 of it. */
+enum reconcile_difference reconcile_compare(int64_t counted, struct reconcile_value stored);
+const char *reconcile_difference_name(enum reconcile_difference d);
+
+/* ---- all counters: an open hash, 16 bytes and 8 for each column and entry ---- */
+
+struct tally;
+
+/* Only keys whose hash is the part-th of so many parts are kept. max_bytes: of the table. */
+struct tally *tally_new(size_t n_columns, size_t max_bytes, uint32_t part, uint32_t parts);
+void tally_free(struct tally *t); /* NULL is fine */
+size_t tally_bytes(const struct tally *t);
+uint64_t tally_entries(const struct tally *t);
+bool tally_wants(const struct tally *t, const bson_t *key);
+
+/* Adds n sums to the columns. False: the table is full, begin again with more parts. *overflow: a
+ * sum does not fit into an int64 (it stays as it was). */
+bool tally_add(struct tally *t, const bson_t *key, const size_t *columns, const int64_t *sums,
+               size_t n, bool *overflow);
+
+/* What was counted, n_columns of them; NULL: nothing. It has been seen then. */
+const int64_t *tally_see(struct tally *t, const bson_t *key);
+
+/* Something was counted that is not zero, and no counter document was seen. Told once. */
+bool tally_is_left(struct tally *t, const bson_t *key);
+bool tally_any_left(const struct tally *t);
+
+#endif
