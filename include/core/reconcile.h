@@ -47,12 +47,6 @@ struct reconcile_plan {
 void reconcile_plan_init(struct reconcile_plan *p, const struct config *config);
 void reconcile_plan_clear(struct reconcile_plan *p);
 
-/*
- * Where a document of the route holds what the source says, as a path; mem_free(). NULL: nowhere,
- * *why in words: a header that is not stored, a path that is excluded.
- */
-char *reconcile_stored_path(const struct config_route *r, const char *source, const char **why);
-
 /* Appends the aggregation over the documents of the source's route: {"pipeline": [...]}. Its
  * results are for reconcile_group(). */
 void reconcile_truth(const struct reconcile_family *f, size_t source, bson_t *out);

@@ -49,6 +49,10 @@ struct args {
     const char *patience;      /* dlq replay */
     bool all, raw, dry_run;    /* dlq */
     bool not_stored;           /* dlq list */
+    bool apply, secondary;     /* reconcile */
+    const char *route;         /* reconcile: its name */
+    const char *counter;       /* reconcile: its number within the route */
+    const char *rate;          /* reconcile */
 };
 
 /* Reads and checks the configuration; says what is wrong on stderr and returns NULL. */
@@ -76,6 +80,7 @@ enum exit_code cmd_check(const struct args *args);
 enum exit_code cmd_init(const struct args *args);
 enum exit_code cmd_explain(const struct args *args);
 enum exit_code cmd_verify(const struct args *args);
+enum exit_code cmd_reconcile(const struct args *args);
 enum exit_code cmd_dlq_list(const struct args *args);
 enum exit_code cmd_dlq_show(const struct args *args);
 enum exit_code cmd_dlq_replay(const struct args *args);

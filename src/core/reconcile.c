@@ -1,11 +1,11 @@
 #include "core/reconcile.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "core/canonical.h"
-#include "core/config_private.h"
 #include "core/repair.h"
 #include "core/types.h"
 
@@ -18,55 +18,12 @@ static bool inside(const char *path, const char *of)
     return strncmp(path, of, n) == 0 && (path[n] == '\0' || path[n] == '.');
 }
 
-static bool is_stored(const struct config_route *r, const char *path)
+/* NULL: nowhere, *why in words. */
+static char *stored_path(const struct config_route *r, const char *source, const char **why)
 {
-    bool included = r->include.n == 0;
-
-    for (size_t i = 0; i < r->exclude.n; i++)
-        if (inside(path, r->exclude.items[i]))
-            return false;
-    for (size_t i = 0; i < r->include.n; i++)
-        included = included || inside(path, r->include.items[i]);
-    return included;
-}
-
-/* A part of the key by which the route's documents are found has a field of its own, whatever its
- * source is. */
-static char *own_field(const struct config_route *r, const char *source)
-{
-    const struct config_list *key = config_has_operation(r) ? &r->entity.key : &r->dedup.key;
-    const struct config_list *fields =
-        config_has_operation(r) ? &r->entity.fields : &r->dedup.fields;
-
-    for (size_t i = 0; i < key->n; i++)
-        if (strcmp(key->items[i], source) == 0) {
-            if (i < fields->n)
-                return mem_text(fields->items[i]);
-            if (!config_has_operation(r) && key->n == 1)
-                return mem_text("_id");
-        }
-    return NULL;
-}
-
-char *reconcile_stored_path(const struct config_route *r, const char *source, const char **why)
-{
-    char *field = own_field(r, source);
-
-    *why = NULL;
-    if (field)
-        return field;
-    for (size_t i = 0; i < r->set.n; i++)
-        if (strcmp(r->set.items[i].value, source) == 0)
-            return mem_text(r->set.items[i].name);
-    if (*source == '@') {
-        *why = "is not stored in the documents; [route.set] can store it";
-        return NULL;
-    }
-    if (!is_stored(r, source)) {
-        *why = "is not stored in the documents: include or exclude leaves it out";
-        return NULL;
-    }
-    return config_document_path(r, source);
+    *why = *source == '@' ? "is not stored in the documents; [route.set] can store it"
+                          : "is not stored in the documents: include or exclude leaves it out";
+    return config_stored_path(r, source);
 }
 
 /* --- families --- */
@@ -120,7 +77,7 @@ static void add_amount(struct reconcile_family *f, struct reconcile_source *s, s
     const char *why;
 
     if (json_is_string(value)) {
-        s->amounts[i] = reconcile_stored_path(r, json_string_value(value), &why);
+        s->amounts[i] = stored_path(r, json_string_value(value), &why);
         if (s->amounts[i] == NULL)
             unable(f, r, json_string_value(value), why);
     } else {
@@ -147,7 +104,7 @@ static void add_source(struct reconcile_plan *p, const struct config *config, ui
     f->upsert = f->upsert || c->upsert;
     f->mirrored = f->mirrored || (c->mirror && *c->mirror);
     for (size_t i = 0; i < c->filter.n; i++) {
-        s->paths[i] = reconcile_stored_path(r, c->filter.items[i].value, &why);
+        s->paths[i] = stored_path(r, c->filter.items[i].value, &why);
         if (s->paths[i] == NULL)
             unable(f, r, c->filter.items[i].value, why);
     }
@@ -168,7 +125,8 @@ static void check_apart(struct reconcile_plan *p, const struct config *config)
 
             for (size_t c = 0; i != j && same && c < f->n_columns; c++)
                 for (size_t d = 0; d < g->n_columns; d++)
-                    if (config_paths_collide(f->columns[c], g->columns[d]))
+                    if ((inside(f->columns[c], g->columns[d]) ||
+                         inside(g->columns[d], f->columns[c])))
                         unable(f, &config->routes[f->sources[0].route], f->columns[c],
                                "is counted by another counter, too, whose filter has other fields");
         }
