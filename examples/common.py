@@ -146,14 +146,14 @@ class Worker:
         if self.process.wait(30) != -signal.SIGKILL:
             fail(f"a worker ended by itself: {self.log.read_text()[-2000:]}")
 
-    def wait(self, seconds=60):
-        """Until it ends by itself, with 0."""
-        if self.process.wait(seconds * PATIENCE) != 0:
+    def wait(self, seconds=60, statuses=(0,)):
+        """Until it ends by itself."""
+        if self.process.wait(seconds * PATIENCE) not in statuses:
             fail(f"a worker ended with {self.process.returncode}: {self.log.read_text()[-2000:]}")
 
     def terminate(self):
         self.process.terminate()
-        self.wait(20)
+        self.wait(20, (0, -signal.SIGTERM))  # that one had hardly been started
 
     @classmethod
     def end_all(cls):

@@ -1,0 +1,46 @@
+"""examples/: each runs with its crashes and is checked against the truth; each shortcut goes wrong as it is said to, and idemsink does not."""
+import os
+import subprocess
+import sys
+
+import pytest
+import redis
+from confluent_kafka import KafkaException
+from harness import BINARY, PATIENCE, ROOT, wait_until
+
+DATABASES = {"follows": "social", "orders": "shop", "payments": "bank"}
+
+
+def forget(stack, name):
+    """What an earlier run on the same stack has left."""
+    for future in [*stack.admin.delete_topics([name]).values(),
+                   *stack.admin.delete_consumer_groups([f"{name}-sink", f"{name}-again"]).values()]:
+        try:
+            future.result(30)
+        except KafkaException:
+            pass  # it was not there
+    wait_until(lambda: name not in stack.admin.list_topics(timeout=60).topics, 20, "the end of the topic")
+    stack.mongo.drop_database(DATABASES[name])
+    redis.Redis.from_url(stack.redis_uri).flushdb()
+
+
+def run(stack, directory, name):
+    environment = {**os.environ, "KAFKA_BROKERS": stack.brokers, "MONGO_URI": stack.mongo_uri, "REDIS_URI": stack.redis_uri,
+                   "IDEMSINK_BIN": str(BINARY)}
+    done = subprocess.run([sys.executable, ROOT / "examples" / "run.py", name, directory], env=environment, capture_output=True,
+                          text=True, timeout=90 * PATIENCE)
+    print(done.stdout, done.stderr[-2000:])
+    return done
+
+
+@pytest.mark.parametrize("name", DATABASES)
+def test_example(stack, tmp_path, name):
+    forget(stack, name)
+    done = run(stack, tmp_path, name)
+    assert done.returncode == 0 and "verdict: every" in done.stdout
+
+
+def test_shortcuts(stack, tmp_path):
+    done = run(stack, tmp_path, "shortcuts")
+    assert done.returncode == 0
+    assert done.stdout.count("   the shortcut ") == done.stdout.count("   idemsink ") == 6
