@@ -28,6 +28,8 @@
  *   collapse into its `collapsed` form (nothing can stand for keys and
  *   entries of streams), then what nobody waits for is dropped.
  * - A waiter is released by sends that started after its add.
+ * - Of a MIRROR the highest version that was added is sent; an older one that comes later changes
+ *   nothing. Nobody waits for one.
  *
  * Plain data: no thread, no clock. O(log targets) per call and target.
  */

@@ -200,8 +200,9 @@ bool config_has_seen(const struct config_route *r);
  * set, source_fields and the key are looked at); mem_free(). NULL: they don't. */
 char *config_stored_path(const struct config_route *r, const char *source);
 
-/* Does any route have invalidations? */
+/* Does any route have invalidations? And a counter that is mirrored? */
 bool config_has_invalidations(const struct config *c);
+bool config_has_mirrors(const struct config *c);
 
 /* Appends '; did you mean "b"?' when one of choices ("a|b|c") is near to word. */
 void config_add_nearest_choice(const char *choices, const char *word, struct buf *out);

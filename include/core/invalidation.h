@@ -9,21 +9,26 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "core/config_effects.h"
 
-/* The first two change what readers find, the others say so: of one write those come first. */
+/* UNLINK, INCR and MIRROR change what readers find, the others say so: of one write those come
+ * first. */
 enum invalidation_kind {
     INVALIDATION_UNLINK,  /* name: the key */
     INVALIDATION_INCR,    /* name: the key of a generation */
     INVALIDATION_PUBLISH, /* name: the channel; body: the payload */
-    INVALIDATION_XADD     /* name: the stream; body: the payload */
+    INVALIDATION_XADD,    /* name: the stream; body: the payload */
+    INVALIDATION_MIRROR   /* name: the key of a hash; body: a counter's values, a space between them
+                           */
 };
-enum { INVALIDATION_KINDS = INVALIDATION_XADD + 1 };
+enum { INVALIDATION_KINDS = INVALIDATION_MIRROR + 1 };
 /* The field of a stream's entry that holds the payload. */
 #define INVALIDATION_FIELD "payload"
 
 /*
  * One message. Two of one rule are the same target when kind, name and body are equal (the time is
- * not in the body yet).
+ * not in the body yet); of MIRRORs when kind and name are, and the one with the higher version
+ * counts.
  */
 struct invalidation {
     enum invalidation_kind kind;
@@ -34,7 +39,13 @@ struct invalidation {
                           @TIMESTAMP@ becomes epoch ms at sending */
     int64_t expire_ms; /* INCR: how long the key lives from then on; 0: for ever. The rule's */
     int64_t maxlen;    /* XADD: how many entries the stream keeps, at least. The rule's */
+    /* MIRROR: the names of the values, the rule's, borrowed from the configuration; which state of
+     * the counter document they are. */
+    const struct config_pairs *fields;
+    int64_t version;
 };
+/* Of a MIRROR's hash: the field that holds the version. */
+#define INVALIDATION_VERSION "version"
 
 /* Grows by invalidation_add(); owns the texts. Zero-initialised is empty. */
 struct invalidation_list {

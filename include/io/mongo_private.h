@@ -79,6 +79,10 @@ mongoc_client_t *mongo_patient_client(const struct mongo *m);
 const char *mongo_text_field(const bson_t *doc, const char *name);
 bool mongo_true_field(const bson_t *doc, const char *name);
 
+/* mongo_mirror.c: as sink_ops.moved, with a client of the pool. */
+void mongo_mirror(struct mongo *m, mongoc_client_t *client, uint32_t route,
+                  const struct write_op *const *ops, size_t n, struct invalidation_list *out);
+
 /*
  * mongo_log.c: the batches of routes whose effects need no transaction (core/log_plan.h): effects =
  * "log", and sequences of mode block or max alone. One per session and thread; client is the

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/err.h"
+#include "core/invalidation.h"
 #include "core/mapping.h"
 #include "core/outcome.h"
 
@@ -22,7 +23,7 @@ struct sink_ops {
      * a result (INSERTED, DUPLICATE, LATER, UNKNOWN or NEVER): a lost connection is n times
      * UNKNOWN, not a second way of failing. INSERTED and DUPLICATE say that nothing of the event is
      * left to be done by another delivery: its effects are there, too. Returns within the
-     * configured time-outs. The results belong to the session until the next call.
+     * configured time-outs. The results belong to the session until the next write().
      */
     const struct outcome *(*write)(void *session, uint32_t route, const struct write_op *ops,
                                    size_t n);
@@ -43,6 +44,15 @@ struct sink_ops {
      * outcome_advice(). Any thread.
      */
     void (*explain)(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out);
+
+    /*
+     * What has become of the mirrored counter documents that these operations moved, as
+     * acknowledged by the majority: adds a MIRROR for each (core/mirror.h). After write(), of the
+     * same session, before the operations are cleared. What can't be read is left out, and logged.
+     * One read per counter, within the time of a write. NULL: nothing is ever mirrored.
+     */
+    void (*moved)(void *session, uint32_t route, const struct write_op *const *ops, size_t n,
+                  struct invalidation_list *out);
 };
 
 struct sink {

@@ -39,6 +39,12 @@ void notifier_push(struct notifier *n, const struct mapping *m, uint32_t route,
                    const struct settled *settled, size_t count);
 
 /*
+ * Any worker, before notifier_push() of the records that moved the counters. Takes the items
+ * (MIRRORs; rule: the counter's index) and leaves the list empty.
+ */
+void notifier_mirror(struct notifier *n, struct invalidation_list *l);
+
+/*
  * Supervisor, once: no notifier_push() may be running or follow, and the epochs of all records must
  * be over (pipeline_revoke). Sends what is pending, without repetitions, for at most timeout_ms and
  * one set, then ends the thread. False: records were still waiting; their offsets were not

@@ -164,7 +164,7 @@ bool app_start(struct app *a, bool until_end, struct err *e)
         return false;
     a->run_metrics = run_metrics_new(a->metrics, a->config, a->pipeline, a->source);
     intake_connect(a->intake, a->source, a->run_metrics);
-    if (a->bus.ops && config_has_invalidations(a->config))
+    if (a->bus.ops && (config_has_invalidations(a->config) || config_has_mirrors(a->config)))
         a->notifier = notifier_new(a->config, a->mappings, a->bus, a->pipeline, a->metrics);
     a->shared.config = a->config;
     a->shared.mappings = a->mappings;

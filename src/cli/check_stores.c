@@ -127,8 +127,10 @@ static void may(struct checks *c, struct redis_asker *asker, const char *command
                  {"PEXPIRE", 3, {"PEXPIRE", "N", "1000"}},
                  {"GET", 2, {"GET", "N"}},
                  {"DEL", 2, {"DEL", "N"}},
-                 {"EVALSHA", 4, {"EVALSHA", "0", "1", "N"}},
                  {"EVAL", 4, {"EVAL", "return 1", "1", "N"}},
+                 {"EVALSHA", 4, {"EVALSHA", "0", "1", "N"}},
+                 {"HGET", 3, {"HGET", "N", "version"}},
+                 {"HSET", 4, {"HSET", "N", "version", "0"}},
                  {"SET", 4, {"SET", "N", "1", "NX"}},
                  {"XADD", 5, {"XADD", "N", "*", "payload", "idemsink check"}}};
     struct buf what = {0};
@@ -190,6 +192,14 @@ static void lock(struct checks *c, struct redis_asker *asker, const struct confi
     buf_clear(&name);
 }
 
+static void mirror(struct checks *c, struct redis_asker *asker, const struct config_counter *v)
+{
+    static const char *const commands[] = {"EVAL", "EVALSHA", "HGET", "HSET"};
+
+    for (size_t i = 0; v->mirror[0] && i < sizeof commands / sizeof commands[0]; i++)
+        may(c, asker, commands[i], v->mirror);
+}
+
 void check_redis(struct checks *c)
 {
     struct redis_asker *asker;
@@ -204,6 +214,8 @@ void check_redis(struct checks *c)
             for (size_t i = 0; i < c->config->routes[r].n_invalidate; i++)
                 rule(c, asker, &c->config->routes[r].invalidate[i]);
             lock(c, asker, &c->config->routes[r]);
+            for (size_t i = 0; i < c->config->routes[r].n_counters; i++)
+                mirror(c, asker, &c->config->routes[r].counters[i]);
         }
     redis_asker_free(asker);
     buf_clear(&text);

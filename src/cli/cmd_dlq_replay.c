@@ -264,7 +264,8 @@ static bool replay_open(struct replaying *p, struct err *e)
     if (p->mongo == NULL || !mongo_ping(p->mongo, e) || !mongo_decide_ways(p->mongo, e) ||
         !kafka_deadletter_new(c, &p->deadletter, e))
         return false;
-    if (c->redis.uri[0] && config_has_invalidations(c) && !redis_bus_new(c, &p->bus, e))
+    if (c->redis.uri[0] && (config_has_invalidations(c) || config_has_mirrors(c)) &&
+        !redis_bus_new(c, &p->bus, e))
         return false;
     if (c->redis.uri[0] && !redis_lock_new(c, &p->lock, e))
         return false;

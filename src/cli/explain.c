@@ -117,7 +117,7 @@ static void add_quoted(struct buf *b, const char *before, const char *text)
 static void add_invalidation(const struct invalidation *one, struct sheet *out)
 {
     static const char *const where[INVALIDATION_KINDS] = {
-        "\"key\":", "\"key\":", "\"channel\":", "\"stream\":"};
+        "\"key\":", "\"key\":", "\"channel\":", "\"stream\":", "\"key\":"};
     char *stamped = invalidation_stamped(one->body, clock_wall_ms());
     const char *body = stamped ? stamped : one->body;
     struct buf text = {0}, json = {0};

@@ -36,7 +36,10 @@ struct target {
     struct coalesce_link waiting; /* for the next send to start */
     struct coalesce_link riding;  /* on the send that is on its way */
     struct target *rule_prev, *rule_next;
-    struct invalidation message; /* its texts lie in key */
+    struct invalidation message; /* its texts lie in key, but for a MIRROR's values */
+    char *values;                /* MIRROR: message.body */
+    char *newer; /* MIRROR, SENDING: what is to be sent once it is back; NULL: nothing */
+    int64_t newer_version;
     UT_hash_handle hh;
     size_t key_len;
     char key[]; /* rule, command, name NUL body NUL */
@@ -207,7 +210,7 @@ static void make_key(struct buf *key, const struct invalidation *i)
     buf_add(key, &i->rule, sizeof i->rule);
     buf_add_char(key, invalidation_command(i->kind)[0]); /* all begin differently */
     buf_add(key, i->name, strlen(i->name) + 1);
-    if (i->body)
+    if (i->body && i->kind != INVALIDATION_MIRROR)
         buf_add(key, i->body, strlen(i->body) + 1);
 }
 
@@ -222,6 +225,43 @@ static struct target *target_find(struct coalesce *c, const struct invalidation 
     return t;
 }
 
+static size_t size_of(const char *values)
+{
+    return values ? strlen(values) + 1 : 0;
+}
+
+/* Takes values. */
+static void set_values(struct coalesce *c, struct target *t, char *values, int64_t version)
+{
+    c->bytes += size_of(values);
+    c->bytes -= size_of(t->values);
+    mem_free(t->values);
+    t->values = t->message.body = values;
+    t->message.version = version;
+}
+
+static void set_newer(struct coalesce *c, struct target *t, char *values, int64_t version)
+{
+    c->bytes += size_of(values);
+    c->bytes -= size_of(t->newer);
+    mem_free(t->newer);
+    t->newer = values;
+    t->newer_version = version;
+}
+
+/* The message with the higher version counts. What is on its way is read without us, so it stays as
+ * it is until it is back. False: i is not newer. */
+static bool take_version(struct coalesce *c, struct target *t, const struct invalidation *i)
+{
+    if (i->version <= (t->newer ? t->newer_version : t->message.version))
+        return false;
+    if (t->state == TARGET_SENDING)
+        set_newer(c, t, mem_text(i->body), i->version);
+    else
+        set_values(c, t, mem_text(i->body), i->version);
+    return true;
+}
+
 /* Of what target_find() just did not find. Not in any state yet. */
 static struct target *target_new(struct coalesce *c, const struct invalidation *i)
 {
@@ -232,7 +272,10 @@ static struct target *target_new(struct coalesce *c, const struct invalidation *
     t->key_len = c->key.len;
     t->message = *i;
     t->message.name = t->key + sizeof i->rule + 1;
-    t->message.body = i->body ? t->message.name + strlen(t->message.name) + 1 : NULL;
+    if (i->kind == INVALIDATION_MIRROR)
+        set_values(c, t, mem_text(i->body), i->version);
+    else
+        t->message.body = i->body ? t->message.name + strlen(t->message.name) + 1 : NULL;
     t->window_ends_at = INT64_MIN;
     link_init(&t->waiting);
     link_init(&t->riding);
@@ -256,7 +299,9 @@ static void target_free(struct coalesce *c, struct target *t)
         t->rule_next->rule_prev = t->rule_prev;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): uthash, and t is in the table */
     HASH_DELETE(hh, c->table, t);
-    c->bytes -= sizeof *t + t->key_len;
+    c->bytes -= sizeof *t + t->key_len + size_of(t->values) + size_of(t->newer);
+    mem_free(t->values);
+    mem_free(t->newer);
     mem_free(t);
 }
 
@@ -272,6 +317,11 @@ static void target_rest(struct coalesce *c, struct target *t, int64_t until_ms, 
 
 static void target_pend(struct coalesce *c, struct target *t, int64_t due_ms)
 {
+    if (t->newer) {
+        set_values(c, t, t->newer, t->newer_version);
+        c->bytes -= size_of(t->newer); /* it was counted, and is now as the other */
+        t->newer = NULL;
+    }
     t->state = TARGET_PENDING;
     t->again = false;
     t->repeat = false;
@@ -408,6 +458,10 @@ static struct target *place(struct coalesce *c, const struct invalidation *i, bo
     struct rule *rule = rule_of(c, i->rule);
     struct target *t = target_find(c, i);
 
+    if (t && i->kind == INVALIDATION_MIRROR && !take_version(c, t, i)) {
+        rule->counts.merged++;
+        return NULL; /* nothing to send that is not sent anyway, or was */
+    }
     if (!t && !has_room(c)) {
         if (i->kind == INVALIDATION_PUBLISH && rule->collapsed.name) {
             rule->counts.collapsed++;

@@ -43,6 +43,15 @@ bool config_has_seen(const struct config_route *r)
     return r->seen.entries > 0;
 }
 
+bool config_has_mirrors(const struct config *c)
+{
+    for (size_t i = 0; i < c->n_routes; i++)
+        for (size_t j = 0; j < c->routes[i].n_counters; j++)
+            if (is_set(c->routes[i].counters[j].mirror))
+                return true;
+    return false;
+}
+
 bool config_has_effects(const struct config_route *r)
 {
     return r->n_counters > 0 || config_has_sequence(r) || config_has_operation(r) ||
@@ -182,6 +191,11 @@ static bool check_mirror(struct config_parse_state *s, size_t i, size_t j)
     config_at(s, "route.%zu.counter.%zu.mirror", i, j);
     if (!is_set(at))
         return true;
+    for (size_t k = 0; k < c->inc.n; k++)
+        if (strcmp(c->inc.items[k].name, "version") == 0)
+            return config_fail(config_at(s, "route.%zu.counter.%zu.inc.version", i, j),
+                               "is the name under which a mirror holds its version; count it under "
+                               "another one, or without mirror");
     if (!is_set(s->config->redis.uri))
         return config_fail(s, "needs redis.uri, and there is none");
     for (size_t open = strcspn(at, "{"); at[open]; open = strcspn(at, "{")) {

@@ -23,12 +23,13 @@ struct invalidation *invalidation_add(struct invalidation_list *l, enum invalida
 
 bool invalidation_goes_first(enum invalidation_kind kind)
 {
-    return kind == INVALIDATION_UNLINK || kind == INVALIDATION_INCR;
+    return kind == INVALIDATION_UNLINK || kind == INVALIDATION_INCR || kind == INVALIDATION_MIRROR;
 }
 
 const char *invalidation_command(enum invalidation_kind kind)
 {
-    static const char *const names[INVALIDATION_KINDS] = {"UNLINK", "INCR", "PUBLISH", "XADD"};
+    static const char *const names[INVALIDATION_KINDS] = {"UNLINK", "INCR", "PUBLISH", "XADD",
+                                                          "EVALSHA"};
 
     return names[kind];
 }

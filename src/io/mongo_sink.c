@@ -242,13 +242,22 @@ static bool sink_issue(void *session, uint32_t route, const char *token, const c
     return mongo_fence_issue(s->m, s->client, &what, numbers, why);
 }
 
+static void sink_moved(void *session, uint32_t route, const struct write_op *const *ops, size_t n,
+                       struct invalidation_list *out)
+{
+    struct session *s = session;
+
+    mongo_mirror(s->m, s->client, route, ops, n, out);
+}
+
 struct sink mongo_sink(struct mongo *m)
 {
     static const struct sink_ops ops = {.open = sink_open,
                                         .close = sink_close,
                                         .write = sink_write,
                                         .issue = sink_issue,
-                                        .explain = mongo_explain_no};
+                                        .explain = mongo_explain_no,
+                                        .moved = sink_moved};
 
     return (struct sink){.ops = &ops, .self = m};
 }

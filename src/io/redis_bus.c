@@ -16,6 +16,8 @@ struct redis_bus {
     struct redis_link link;
     size_t *order; /* the set's keys, then its messages */
     size_t order_cap;
+    struct buf values;  /* of the MIRROR that is written down now */
+    bool script_passed; /* the set has the script of MIRRORs in it */
 };
 
 static void put_in_order(struct redis_bus *b, const struct invalidation *messages, size_t n)
@@ -43,14 +45,60 @@ static const char next_generation[] = "redis.call('SET',KEYS[1],ARGV[1],'NX','PX
                                       "local n=redis.call('INCR',KEYS[1]) "
                                       "redis.call('PEXPIRE',KEYS[1],ARGV[2]) return n";
 
-enum { WORDS_MAX = 8, NUMBER_SIZE = 24 };
+/*
+ * A counter's values, unless newer ones are there. Versions are compared as texts, for Lua's
+ * numbers are doubles: the longer is the higher.
+ */
+static const char set_if_newer[] =
+    "local have=redis.call('HGET',KEYS[1],'" INVALIDATION_VERSION "') local new=ARGV[1] "
+    "if have and string.find(have,'^%d+$') and (#have>#new or (#have==#new and have>=new)) then "
+    "return 0 end "
+    "redis.call('HSET',KEYS[1],'" INVALIDATION_VERSION "',new,unpack(ARGV,2)) return 1";
+/* Its SHA-1. Should it be wrong, Redis says NOSCRIPT: tests/system/test_redis_caches.c */
+static const char set_if_newer_sha[] = "c8cf2be6bd52eb71cf6806df672a5de366b9d0ad";
+
+/* Counters have up to 20 fields. */
+enum { WORDS_MAX = 48, NUMBER_SIZE = 24 };
+
+/*
+ * The first of a set brings the script, and by that Redis knows it when it comes to the others of
+ * the same set: there is no NOSCRIPT to ask again for.
+ */
+static int words_of_mirror(struct redis_bus *b, const struct invalidation *m,
+                           const char *words[WORDS_MAX], char *version)
+{
+    char *at;
+    int n = 0;
+
+    (void)snprintf(version, NUMBER_SIZE, "%" PRId64, m->version);
+    words[n++] = b->script_passed ? "EVALSHA" : "EVAL";
+    words[n++] = b->script_passed ? set_if_newer_sha : set_if_newer;
+    b->script_passed = true;
+    words[n++] = "1";
+    words[n++] = m->name;
+    words[n++] = version;
+    buf_reset(&b->values);
+    buf_add_text(&b->values, m->body);
+    at = b->values.data;
+    for (size_t i = 0; i < m->fields->n; i++) {
+        MUST(n + 2 <= WORDS_MAX && at != NULL);
+        words[n++] = m->fields->items[i].name;
+        words[n++] = at;
+        at = strchr(at, ' ');
+        if (at)
+            *at++ = '\0';
+    }
+    return n;
+}
 
 /* The words of m's command; how many. */
-static int words_of(const struct invalidation *m, const char *words[WORDS_MAX],
+static int words_of(struct redis_bus *b, const struct invalidation *m, const char *words[WORDS_MAX],
                     char numbers[2][NUMBER_SIZE])
 {
     int n = 0;
 
+    if (m->kind == INVALIDATION_MIRROR)
+        return words_of_mirror(b, m, words, numbers[0]);
     if (m->kind == INVALIDATION_INCR && m->expire_ms > 0) {
         (void)snprintf(numbers[0], NUMBER_SIZE, "%" PRId64, clock_wall_ms() * 1000);
         (void)snprintf(numbers[1], NUMBER_SIZE, "%" PRId64, m->expire_ms);
@@ -80,10 +128,11 @@ static int words_of(const struct invalidation *m, const char *words[WORDS_MAX],
 static bool append(struct redis_bus *b, const struct invalidation *messages, size_t n,
                    struct err *e)
 {
+    b->script_passed = false;
     for (size_t i = 0; i < n; i++) {
         const char *words[WORDS_MAX];
         char numbers[2][NUMBER_SIZE];
-        int count = words_of(&messages[b->order[i]], words, numbers);
+        int count = words_of(b, &messages[b->order[i]], words, numbers);
         if (redisAppendCommandArgv(b->link.context, count, words, NULL) != REDIS_OK) {
             redis_link_close(&b->link);
             return err_set(e, ERR_TRANSIENT, 0,
@@ -216,6 +265,7 @@ void redis_bus_free(struct bus *bus)
         return;
     redis_link_clear(&b->link);
     mem_free(b->order);
+    buf_clear(&b->values);
     mem_free(b);
     *bus = (struct bus){0};
 }

@@ -111,7 +111,7 @@ static const struct {
 #define SCRIPT_RIGHTS                                                                              \
     "the user of redis.uri has no right to a command or key of it (ACL): a lock needs +set +get "  \
     "+del +pexpire +eval +evalsha, a generation key that "                                         \
-    "expires needs +eval +set +incr +pexpire"
+    "expires needs +eval +set +incr +pexpire, the mirror of a counter +eval +evalsha +hget +hset"
 static const struct {
     const char *part;
     enum err_kind kind;

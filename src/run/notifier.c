@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "core/coalesce.h"
+#include "core/mirror.h"
 #include "core/template.h"
 #include "run/large.h"
 
@@ -40,7 +41,8 @@ struct notifier {
     struct pipeline *pipeline;
     int64_t limit_ms;  /* 0: records wait without limit */
     int64_t window_ms; /* the longest coalesce that records wait for */
-    size_t n_rules;
+    size_t n_rules;    /* those of [[route.invalidate]], then those of the counters, for mirrors */
+    size_t n_invalidate;
     bool *waits; /* by rule */
 
     struct rule_metrics *rules;
@@ -399,6 +401,17 @@ static void start_thread(struct notifier *n)
     MUST(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
 }
 
+/* They are due at once, and remembered no longer than until they are sent. */
+static void make_mirror_rules(struct notifier *n, const struct config_route *r, struct metrics *m)
+{
+    for (size_t j = 0; j < r->n_counters; j++)
+        if (mirror_wanted(&r->counters[j]))
+            make_rule_metrics(&n->rules[n->n_invalidate + r->counters[j].index], m,
+                              &(struct rule_name){.route = r->name,
+                                                  .mode = "mirror",
+                                                  .number = r->counters[j].index});
+}
+
 static void make_rules(struct notifier *n, const struct config *c, struct mapping *const *mappings,
                        struct metrics *m)
 {
@@ -414,10 +427,11 @@ static void make_rules(struct notifier *n, const struct config *c, struct mappin
                             "filled from the record.",
                             labels.data);
         buf_clear(&labels);
+        make_mirror_rules(n, &c->routes[i], m);
         for (size_t j = 0; j < c->routes[i].n_invalidate; j++) {
             const struct config_invalidate *v = &c->routes[i].invalidate[j];
             struct coalesce_rule *rule = &rules[v->index];
-            MUST(v->index < n->n_rules);
+            MUST(v->index < n->n_invalidate);
             rule->coalesce_ms = v->coalesce_ms;
             rule->repeat_after_ms = v->repeat_after_ms;
             rule->waits = n->waits[v->index] = v->delivery == DELIVERY_BEFORE_COMMIT;
@@ -448,8 +462,10 @@ struct notifier *notifier_new(const struct config *config, struct mapping *const
     n->bus = bus;
     n->pipeline = pipeline;
     n->limit_ms = config->redis.before_commit_limit_ms;
-    for (size_t i = 0; i < config->n_routes; i++)
-        n->n_rules += config->routes[i].n_invalidate;
+    for (size_t i = 0; i < config->n_routes; i++) {
+        n->n_invalidate += config->routes[i].n_invalidate;
+        n->n_rules += config->routes[i].n_invalidate + config->routes[i].n_counters;
+    }
     n->waits = mem_array(n->n_rules + 1, sizeof *n->waits);
     n->rules = mem_array(n->n_rules + 1, sizeof *n->rules);
     n->skipped = mem_array(config->n_routes + 1, sizeof(struct metric *));
@@ -520,6 +536,19 @@ void notifier_push(struct notifier *n, const struct mapping *m, uint32_t route,
         metric_add(n->skipped[route], (int64_t)skipped);
     mem_free(lists);
     done_settle(&done, n->pipeline);
+}
+
+void notifier_mirror(struct notifier *n, struct invalidation_list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        l->items[i].rule += (uint32_t)n->n_invalidate;
+    lock(n);
+    if (n->ended)
+        invalidation_list_clear(l);
+    coalesce_add(n->set, l, NULL, clock_mono_ms());
+    show_locked(n);
+    MUST(pthread_cond_signal(&n->changed) == 0);
+    unlock(n);
 }
 
 bool notifier_stop(struct notifier *n, int64_t timeout_ms)

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "core/mirror.h"
 #include "core/retry.h"
 
 enum {
@@ -27,6 +28,7 @@ struct replay {
     struct write_op *ops;      /* cap */
     size_t *op_item;           /* cap; ops[i] is open[op_item[i]] */
     size_t n_open, n_told, n_dead, n_ops;
+    struct invalidation_list list; /* of the round: mirrors of what has moved, then the rules' */
     uint64_t untold;
     int64_t give_up_at_ms;
     struct err why; /* of the last that was not acknowledged */
@@ -66,6 +68,7 @@ void replay_free(struct replay *r)
         return;
     guard_close(r->guard);
     r->o.sink.ops->close(r->session);
+    invalidation_list_clear(&r->list);
     mem_free(r->open);
     mem_free(r->told);
     mem_free(r->dead);
@@ -168,6 +171,25 @@ static void not_acknowledged(struct replay *r, const struct outcome *o)
                       retry_class_name(o->retry), o->code, outcome_advice(o->retry, o->code));
 }
 
+/* The mirrored counters that these have moved, duplicates as in the worker. */
+static void read_back(struct replay *r, uint32_t route, const struct outcome *outcomes, size_t from,
+                      size_t n_outcomes)
+{
+    const struct sink_ops *sink = r->o.sink.ops;
+    const struct write_op **ops;
+    size_t n = 0;
+
+    if (r->o.bus.ops == NULL || !sink->moved || !mirror_any(&r->o.config->routes[route]))
+        return;
+    ops = mem_array(n_outcomes, sizeof(const struct write_op *));
+    for (size_t i = 0; i < n_outcomes; i++)
+        if (outcomes[i].fate == FATE_INSERTED || outcomes[i].fate == FATE_DUPLICATE)
+            ops[n++] = &r->ops[from + i];
+    if (n > 0)
+        sink->moved(r->session, route, ops, n, &r->list);
+    mem_free(ops);
+}
+
 /* The n operations from `from`. */
 static const struct outcome *write_some(struct replay *r, uint32_t route, size_t from, size_t n)
 {
@@ -187,6 +209,7 @@ static const struct outcome *write_some(struct replay *r, uint32_t route, size_t
             not_acknowledged(r, &outcomes[i]);
         }
     }
+    read_back(r, route, outcomes, from, n);
     return outcomes;
 }
 
@@ -258,14 +281,14 @@ static void drop_doubles(struct invalidation_list *list)
     list->n = kept;
 }
 
-static bool may_be_lost(const struct replay *r, uint32_t route, uint32_t rule)
+static bool may_be_lost(const struct replay *r, uint32_t route, const struct invalidation *item)
 {
     const struct config_route *c = &r->o.config->routes[route];
 
     for (size_t i = 0; i < c->n_invalidate; i++)
-        if (c->invalidate[i].index == rule)
+        if (item->kind != INVALIDATION_MIRROR && c->invalidate[i].index == item->rule)
             return c->invalidate[i].delivery == DELIVERY_BEST_EFFORT;
-    return false;
+    return item->kind == INVALIDATION_MIRROR;
 }
 
 /* What was sent leaves the list. */
@@ -302,7 +325,7 @@ static bool all_may_be_lost(const struct replay *r, uint32_t route,
                             const struct invalidation_list *list)
 {
     for (size_t i = 0; i < list->n; i++)
-        if (!may_be_lost(r, route, list->items[i].rule))
+        if (!may_be_lost(r, route, &list->items[i]))
             return false;
     return true;
 }
@@ -330,18 +353,18 @@ static bool send_list(struct replay *r, uint32_t route, struct invalidation_list
 
 static bool tell_all(struct replay *r, uint32_t route)
 {
-    struct invalidation_list list = {0};
+    const struct config_route *c = &r->o.config->routes[route];
     size_t skipped = 0;
     bool ok = true;
 
-    if (r->o.bus.ops != NULL && r->o.config->routes[route].n_invalidate > 0) {
+    if (r->o.bus.ops != NULL && (c->n_invalidate > 0 || r->list.n > 0)) {
         for (size_t i = 0; i < r->n_told; i++)
             mapping_invalidations(r->o.mappings[route], r->told[i]->record,
-                                  r->told[i]->fate == REPLAY_INSERTED, &list, &skipped);
-        drop_doubles(&list);
-        ok = send_list(r, route, &list);
-        invalidation_list_clear(&list);
+                                  r->told[i]->fate == REPLAY_INSERTED, &r->list, &skipped);
+        drop_doubles(&r->list);
+        ok = send_list(r, route, &r->list);
     }
+    invalidation_list_clear(&r->list);
     for (size_t i = 0; i < r->n_told; i++) {
         if (ok)
             finish(r, r->told[i], r->told[i]->fate);

@@ -17,6 +17,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "core/mirror.h"
 #include "core/retry.h"
 #include "run/large.h"
 
@@ -334,6 +335,30 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
 
 static void batch_finish(struct worker *w, uint32_t route);
 
+/*
+ * What readers find in Redis instead of asking MongoDB, before they are told that it has changed.
+ * Of duplicates, too: whoever stored them may have died before he came to this.
+ */
+static void batch_mirror(struct worker *w, uint32_t route, const struct outcome *outcomes)
+{
+    const struct sink_ops *sink = w->shared->sink.ops;
+    struct invalidation_list list = {0};
+    const struct write_op **ops;
+    size_t n = 0;
+
+    if (!w->shared->notifier || !sink->moved || !mirror_any(&w->shared->config->routes[route]))
+        return;
+    ops = mem_array(w->n_ops, sizeof(const struct write_op *));
+    for (size_t i = 0; i < w->n_ops; i++)
+        if (outcomes[i].fate == FATE_INSERTED || outcomes[i].fate == FATE_DUPLICATE)
+            ops[n++] = &w->ops[i];
+    if (n > 0)
+        sink->moved(w->session, route, ops, n, &list);
+    if (list.n > 0)
+        notifier_mirror(w->shared->notifier, &list);
+    mem_free(ops);
+}
+
 static const struct outcome *batch_write(struct worker *w, uint32_t route)
 {
     const struct route_metrics *m = &w->shared->metrics->routes[route];
@@ -353,6 +378,7 @@ static const struct outcome *batch_write(struct worker *w, uint32_t route)
     if (w->seen)
         seen_learn(w->seen, route, outcomes, w->n_ops);
     batch_route(w, route, &v, outcomes);
+    batch_mirror(w, route, outcomes);
     settle_seen(w, w->n);
     if (v.blocked)
         trouble(w, route, v.blocked_record, v.blocked);
