@@ -63,6 +63,14 @@ def fragile_stack(request, tmp_path_factory):
     services.down()
 
 
+@pytest.fixture(scope="session")
+def standalone(stack, tmp_path_factory):
+    """The shared Kafka and Redis, and a mongod without replica set, thus without transactions."""
+    services = harness.Standalone(stack, tmp_path_factory.mktemp("standalone"))
+    yield services
+    services.down()
+
+
 @pytest.fixture
 def make(stack, tmp_path):
     """make(topics, ...) -> harness.Setup; its workers end with the test."""

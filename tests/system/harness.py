@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -176,6 +177,61 @@ class Stack:
             return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1] for p in partitions}
         finally:
             consumer.close()
+
+
+class Standalone:
+    """A mongod that is no member of a replica set, so that it has no transactions; Kafka and Redis are those of a Stack."""
+
+    def __init__(self, stack, directory):
+        self.stack, self.directory = stack, pathlib.Path(directory)
+        paths = subprocess.run([ROOT / "scripts" / "setup", "--paths"], stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+        self.program = re.search(r"^MONGOD=(.*)$", paths, re.M)[1]
+        (self.directory / "data").mkdir()
+        for _ in range(5):  # another process may take the port meanwhile
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = free.getsockname()[1]
+            if self._begin():
+                break
+        else:
+            raise AssertionError("mongod does not start")
+        self.mongo_uri = f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
+        self.mongo = pymongo.MongoClient(self.mongo_uri)
+
+    def __getattr__(self, name):
+        return getattr(self.stack, name)
+
+    def _begin(self):
+        with open(self.directory / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [self.program, "--bind_ip", "127.0.0.1", "--port", str(self.port), "--dbpath", self.directory / "data", "--nounixsocket",
+                 "--wiredTigerCacheSizeGB", "0.25", "--setParameter", "enableTestCommands=1", "--setParameter",
+                 "diagnosticDataCollectionEnabled=false"],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
+        with pymongo.MongoClient("127.0.0.1", self.port, serverSelectionTimeoutMS=200) as client:
+            def answers():
+                if self.process.poll() is not None:
+                    return True
+                try:
+                    return client.admin.command("ping")
+                except pymongo.errors.PyMongoError:
+                    return False
+
+            wait_until(answers, 30, "a mongod that answers")
+        return self.process.poll() is None
+
+    def collection(self):
+        return self.mongo["tests"][f"c-{uuid.uuid4().hex[:12]}"]
+
+    def kill_and_restart(self):
+        self.process.kill()
+        self.process.wait(30)
+        assert self._begin()
+
+    def down(self):
+        self.mongo.close()
+        self.process.kill()
+        self.process.wait(30)
 
 
 def toml(value):
