@@ -47,7 +47,7 @@
  * - COUNT or NUMBER refused: those who move that document (or are of that group) go alone, one per
  *   transaction; who is refused alone is NEVER, the text names the collection. A chunk is cut where
  *   the sum of the amounts of one document could pass int64.
- * - FENCE refused: LATER (RETRY_CONFLICT) for the operations of that fence; the others without
+ * - FENCE refused: LATER (RETRY_LOCK) for the operations of that fence; the others without
  * them.
  * - TransientTransactionError and conflicts: ABORT, WAIT (random, doubling), the chunk again,
  *   until the deadline; then LATER (RETRY_CONFLICT) for all that is left. Every fourth in a row

@@ -295,7 +295,7 @@ static void member_refused(struct txn_plan *p, size_t member, struct txn_verdict
 /* A larger number is there: who holds the lock now is somebody else. */
 static void fence_refused(struct txn_plan *p, uint32_t fence, struct txn_verdict *v)
 {
-    struct outcome o = {.fate = FATE_LATER, .retry = RETRY_CONFLICT, .code = v->outcome.code};
+    struct outcome o = {.fate = FATE_LATER, .retry = RETRY_LOCK, .code = v->outcome.code};
 
     mem_free(v->outcome.text);
     if (v->outcome.fate != FATE_LOOK) {

@@ -210,7 +210,7 @@ static void lanes(void **state)
          .ops = "1 fa lA|2 lA|3 fb lB|4 fa",
          .lines = "look 1 2 3 4\nbegin 2\nfence a b -> 11000@0\nabort\n"
                   "begin 1\nfence b\ninsert 3\ncommit",
-         .results = "later:conflict later:conflict inserted later:conflict"},
+         .results = "later:lock later:lock inserted later:lock"},
         {.name = "never is told in its lane's order",
          .ops = "1 lA|2 lA|3 lA",
          .lines = "look 1 2 3\nbegin 0\ninsert 1 2 3 -> 121@1\nabort\n"
