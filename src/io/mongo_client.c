@@ -14,7 +14,8 @@ static void on_log(mongoc_log_level_t level, const char *domain, const char *mes
     if (strstr(message, "://"))
         message = "(a message with a connection string, withheld)";
     /* At the end of the process it can't end its sessions on a server that is away: they expire. */
-    if (strstr(message, "endSessions"))
+    /* Nor is an abort news of what the server has aborted by itself, or does within 60 s. */
+    if (strstr(message, "endSessions") || strstr(message, "abortTransaction"))
         level = MONGOC_LOG_LEVEL_DEBUG;
     if (level == MONGOC_LOG_LEVEL_ERROR || level == MONGOC_LOG_LEVEL_CRITICAL ||
         level == MONGOC_LOG_LEVEL_WARNING)

@@ -1,7 +1,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "core/look.h"
 #include "core/plan.h"
@@ -10,39 +9,20 @@
 /* One wire command answers each command of the plan: below maxMessageSizeBytes (48,000,000) with
  * room. */
 enum { COMMAND_BYTES_MAX = 32 << 20 };
-enum { SAY_AGAIN_MS = 10000 };
 
 struct session {
     struct mongo *m;
     mongoc_client_t *client;
     mongoc_collection_t **collections; /* by route; NULL until first used */
     struct plan *plan;
+    struct mongo_txn *txn;   /* NULL until a route needs it */
+    struct mongo_log *log;   /* the same */
     bson_t *update;          /* {$setOnInsert: ...}, rewritten for each operation */
     bson_t *upsert_opts;     /* {upsert: true, validate: false} */
     bson_t *insert_opts;     /* {validate: false} */
     bson_t *command_opts[2]; /* {ordered: ...} */
     bson_t *look_opts;
 };
-
-/* Of a read: what every route's have in common. */
-static bson_t *look_opts_new(const struct config *c)
-{
-    bson_t *opts = bson_new();
-
-    /*
-     * Only what can't be rolled back any more is a duplicate. The command before waited for the
-     * majority, so what stood in its way is visible to such a read. After a weaker write concern it
-     * need not be, and would pass for a conflict with another event.
-     */
-    if (strcmp(c->mongo.write_concern, "majority") == 0) {
-        mongoc_read_concern_t *majority = mongoc_read_concern_new();
-
-        mongoc_read_concern_set_level(majority, MONGOC_READ_CONCERN_LEVEL_MAJORITY);
-        mongoc_read_concern_append(majority, opts);
-        mongoc_read_concern_destroy(majority);
-    }
-    return opts;
-}
 
 static void *sink_open(void *sink)
 {
@@ -63,7 +43,7 @@ static void *sink_open(void *sink)
     s->insert_opts = BCON_NEW("validate", BCON_BOOL(false));
     s->command_opts[0] = BCON_NEW("ordered", BCON_BOOL(false));
     s->command_opts[1] = BCON_NEW("ordered", BCON_BOOL(true));
-    s->look_opts = look_opts_new(m->config);
+    s->look_opts = mongo_look_opts(m->config);
     return s;
 }
 
@@ -74,6 +54,8 @@ static void sink_close(void *session)
     for (size_t i = 0; i < s->m->config->n_routes; i++)
         if (s->collections[i])
             mongoc_collection_destroy(s->collections[i]);
+    mongo_txn_free(s->txn);
+    mongo_log_free(s->log);
     mongoc_client_pool_push(s->m->pool, s->client);
     plan_free(s->plan);
     bson_destroy(s->update);
@@ -121,22 +103,6 @@ static bool fill_bulk(struct session *s, mongoc_bulk_operation_t *bulk,
     return true;
 }
 
-/* Outcomes carry no text of a server that did not answer; the operator wants it, once. */
-static void say_no_answer(enum call_fault fault, const bson_error_t *be)
-{
-    static struct log_limit limit;
-    int64_t held_back;
-    struct err e;
-
-    if (fault != CALL_NETWORK && fault != CALL_SELECTION && fault != CALL_AUTH)
-        return;
-    if (!log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
-        return;
-    (void)mongo_fail(&e, "bulk write", be);
-    log_warn("MongoDB does not answer, trying on", LOG_TEXT("error", e.text),
-             LOG_INT("held_back", held_back));
-}
-
 static void run_write(struct session *s, mongoc_collection_t *collection,
                       const struct plan_command *c)
 {
@@ -155,7 +121,7 @@ static void run_write(struct session *s, mongoc_collection_t *collection,
         call.fault = mongo_fault(&be);
         call.code = (int)be.code;
         call.message = be.message;
-        say_no_answer(call.fault, &be);
+        mongo_say_no_answer("bulk write", call.fault, &be);
     }
     plan_reply(s->plan, &call, &reply);
     bson_destroy(&reply);
@@ -169,58 +135,46 @@ static const char *conflict_field_of(const struct session *s, uint32_t route)
     return dedup->conflict == CONFLICT_OFF ? NULL : dedup->conflict_field;
 }
 
-/* One more than there can be, so that the first batch is the last. */
-static void look_opts_for(const struct session *s, uint32_t route, const struct plan_command *c,
-                          bson_t *opts)
+static void found_one(void *ctx, const bson_t *document)
 {
-    bson_t fields;
-
-    MUST(bson_concat(opts, s->look_opts));
-    BSON_APPEND_INT64(opts, "batchSize", (int64_t)c->n + 1);
-    BSON_APPEND_DOCUMENT_BEGIN(opts, "projection", &fields);
-    look_projection(c->ops[0]->filter, conflict_field_of(s, route), &fields);
-    bson_append_document_end(opts, &fields);
+    plan_found(ctx, document);
 }
 
 static void run_look(struct session *s, mongoc_collection_t *collection, uint32_t route,
                      const struct plan_command *c)
 {
-    struct outcome_call call = {.fault = CALL_FINE};
-    bson_t filter = BSON_INITIALIZER, opts = BSON_INITIALIZER;
-    const bson_t *found;
+    struct outcome_call call;
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
     bson_error_t be = {0};
+    struct mongo_read read = {.collection = collection,
+                              .filter = &filter,
+                              .projection = &projection,
+                              .opts = s->look_opts,
+                              .n = c->n,
+                              .prefs = s->m->primary,
+                              .found = found_one,
+                              .ctx = s->plan};
 
     look_filter(c->ops, c->n, &filter);
-    look_opts_for(s, route, c, &opts);
-    mongoc_cursor_t *cursor =
-        mongoc_collection_find_with_opts(collection, &filter, &opts, s->m->primary);
-    while (mongoc_cursor_next(cursor, &found))
-        plan_found(s->plan, found);
-    if (mongoc_cursor_error(cursor, &be)) {
-        call.fault = mongo_fault(&be);
-        call.code = (int)be.code;
-        call.message = be.message;
-    }
+    look_projection(c->ops[0]->filter, conflict_field_of(s, route), &projection);
+    mongo_read(&read, &call, &be, NULL);
     plan_looked(s->plan, &call);
-    mongoc_cursor_destroy(cursor);
     bson_destroy(&filter);
-    bson_destroy(&opts);
+    bson_destroy(&projection);
 }
 
-static const struct outcome *sink_write(void *session, uint32_t route, const struct write_op *ops,
-                                        size_t n)
+static const struct outcome *write_plainly(struct session *s, uint32_t route,
+                                           const struct write_op *ops, size_t n)
 {
-    struct session *s = session;
     struct plan_command c;
     /* No further command once one socket time-out is used up: the last one may take another. */
     int64_t deadline_ms = clock_mono_ms() + s->m->socket_timeout_ms;
-
-    MUST(route < s->m->config->n_routes);
     const struct config_route *r = &s->m->config->routes[route];
     struct plan_rules rules = {.look_first = r->write == WRITE_AUTO,
                                .conflict = r->dedup.conflict,
                                .conflict_field = r->dedup.conflict_field};
     mongoc_collection_t *collection = collection_of(s, route);
+
     plan_begin(s->plan, ops, n, &rules);
     while (plan_next(s->plan, &c)) {
         if (c.kind == PLAN_LOOK)
@@ -231,6 +185,27 @@ static const struct outcome *sink_write(void *session, uint32_t route, const str
             plan_stop(s->plan, RETRY_TIMEOUT);
     }
     return plan_results(s->plan);
+}
+
+static const struct outcome *sink_write(void *session, uint32_t route, const struct write_op *ops,
+                                        size_t n)
+{
+    struct session *s = session;
+
+    MUST(route < s->m->config->n_routes);
+    switch (mongo_way_of(s->m, route)) {
+    case MONGO_ATOMIC:
+        if (!s->txn)
+            s->txn = mongo_txn_new(s->m, s->client);
+        return mongo_txn_write(s->txn, route, ops, n);
+    case MONGO_STEPWISE:
+        if (!s->log)
+            s->log = mongo_log_new(s->m, s->client);
+        return mongo_log_write(s->log, route, ops, n);
+    case MONGO_PLAIN:
+        break;
+    }
+    return write_plainly(s, route, ops, n);
 }
 
 static bool sink_issue(void *session, uint32_t route, const char *token, const char *const *keys,

@@ -107,38 +107,24 @@ static void count_command(const struct config_route *route, const struct txn_com
 /* ---- numbers ---- */
 
 /*
- * {$set: {n: {$toLong: {$add: [{$ifNull: ["$n", start - 1]}, count]}}}}: a fresh group begins at
- * start, and $toLong refuses (241) what $add has made a double because it passes int64 (measured on
- * 6.0.5: $add of two int64 becomes one silently).
+ * {$set: {n: {$toLong: {$cond: [{$isNumber: N}, {$add: [N, count]}, "no number"]}}}}, where N is
+ * {$ifNull: ["$n", start - 1]}: a fresh group begins at start. $toLong refuses (241) what is no
+ * number, and what $add has made a double because it passes int64 (it does so silently; measured on
+ * 6.0.5).
  */
 static void number_update(const struct config_route *route, const struct txn_command *c,
                           bson_t *out)
 {
-    bson_t update, stage, set, n, to_long, sum, if_null;
+    int64_t before = route->sequence.start - 1;
+    bson_t n = BSON_INITIALIZER, sum = BSON_INITIALIZER;
 
-    BSON_APPEND_ARRAY_BEGIN(out, "update", &update);
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "0", &stage);
-    BSON_APPEND_DOCUMENT_BEGIN(&stage, "$set", &set);
-    BSON_APPEND_DOCUMENT_BEGIN(&set, "n", &n);
-    BSON_APPEND_DOCUMENT_BEGIN(&n, "$toLong", &to_long);
-    BSON_APPEND_ARRAY_BEGIN(&to_long, "$add", &sum);
-    {
-        bson_t first;
-
-        BSON_APPEND_DOCUMENT_BEGIN(&sum, "0", &first);
-        BSON_APPEND_ARRAY_BEGIN(&first, "$ifNull", &if_null);
-        BSON_APPEND_UTF8(&if_null, "0", "$n");
-        BSON_APPEND_INT64(&if_null, "1", route->sequence.start - 1);
-        bson_append_array_end(&first, &if_null);
-        bson_append_document_end(&sum, &first);
-        BSON_APPEND_INT64(&sum, "1", c->count);
-    }
-    bson_append_array_end(&to_long, &sum);
-    bson_append_document_end(&n, &to_long);
-    bson_append_document_end(&set, &n);
-    bson_append_document_end(&stage, &set);
-    bson_append_document_end(&update, &stage);
-    bson_append_array_end(out, &update);
+    BCON_APPEND(&n, "$ifNull", "[", BCON_UTF8("$n"), BCON_INT64(before), "]");
+    BCON_APPEND(&sum, "$add", "[", BCON_DOCUMENT(&n), BCON_INT64(c->count), "]");
+    BCON_APPEND(out, "update", "[", "{", "$set", "{", "n", "{", "$toLong", "{", "$cond", "[", "{",
+                "$isNumber", BCON_DOCUMENT(&n), "}", BCON_DOCUMENT(&sum), BCON_UTF8("no number"),
+                "]", "}", "}", "}", "}", "]");
+    bson_destroy(&sum);
+    bson_destroy(&n);
 }
 
 static void number_command(const struct config_route *route, const struct txn_command *c,

@@ -127,8 +127,11 @@ static void test_number(void **state)
     (void)state;
     sent(&c, "e",
          "{'findAndModify':'sequences','query':{'_id':{'a':1}},"
-         "'update':[{'$set':{'n':{'$toLong':{'$add':[{'$ifNull':['$n',{'$numberLong':'999'}]},"
-         "{'$numberLong':'7'}]}}}}],'upsert':true,'new':true,'fields':{'n':true}}");
+         "'update':[{'$set':{'n':{'$toLong':{'$cond':["
+         "{'$isNumber':{'$ifNull':['$n',{'$numberLong':'999'}]}},"
+         "{'$add':[{'$ifNull':['$n',{'$numberLong':'999'}]},{'$numberLong':'7'}]},"
+         "'no number']}}}}],"
+         "'upsert':true,'new':true,'fields':{'n':true}}");
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         bson_t *reply = json(replies[i].reply);
         int64_t n = 0;
