@@ -15,6 +15,7 @@
 #define IDEMSINK_CORE_LOG_DOC_H
 
 #include "core/log_plan.h"
+#include "core/look.h"
 
 #define LOG_EFFECTS "_effects"
 #define LOG_APPLIED "_applied"
@@ -53,10 +54,13 @@ void log_prune_update(const struct config_route *route, const struct log_command
 void log_close_filter(const struct log_command *c, bson_t *filter);
 void log_close_update(const struct log_command *c, bson_t *update);
 
-/* Of ADD, MARK, REMOVE, CLEAN: the k-th entity. */
+/* Of ADD, MARK, REMOVE, CLEAN: the k-th entity. ADD's update is a pipeline, an array. */
 void log_entity_filter(const struct log_command *c, size_t k, bson_t *filter);
 void log_entity_update(const struct log_command *c, size_t k, bson_t *update);
 void log_read_projection(const struct log_command *c, bson_t *projection);
+
+void log_claim_filter(const struct log_command *c, bson_t *filter);
+void log_claim_update(const struct log_command *c, bson_t *update);
 
 /* The dedup key of a stored event, for sweeps; false: it is not there. */
 bool log_event_filter(const struct config_route *route, const bson_t *document, bson_t *filter);

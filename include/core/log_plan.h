@@ -54,7 +54,7 @@ struct log_rules {
                            steps from then on */
     int64_t keep;       /* effects.keep */
     int64_t prune_ms;   /* ids older than this may go; INT64_MIN: none */
-    uint32_t random;    /* for waits, and to tell attempts apart */
+    uint64_t random;    /* for waits, and to tell attempts apart */
     bool complete_only; /* a sweep: what is not stored is not written */
 };
 
@@ -67,17 +67,17 @@ enum log_command_kind {
     LOG_CLAIM,   /* of ops that are open: _effects.until = until_ms where it is over; log_doc.h */
     LOG_ADD,     /* the entities' documents, unless they are there; guarded */
     LOG_MARK,    /* _removed_by = id, unless there is one; guarded */
-    LOG_READ,    /* the entities: find look_filter() of `ops`, made for it, with _by, _removed_by */
-    LOG_DID,     /* ledger: did = true */
-    LOG_COUNT,   /* moves, all of one collection: log_count_filter(), log_count_update() */
-    LOG_CHECK,   /* the same moves: log_check_filter(), log_check_projection() */
-    LOG_MAKE,    /* upsert of the same, zeros; E11000 is fine */
-    LOG_REMOVE,  /* delete the entity where _removed_by is id; guarded */
-    LOG_CLEAN,   /* unset the entity's _by where it is id; guarded */
-    LOG_FAIL,    /* ops[0]: _effects.failed = text; guarded */
-    LOG_CLOSE,   /* unset _effects where it has not failed; guarded */
-    LOG_PRUNE,   /* moves: pull from _applied what is older than before_ms */
-    LOG_WAIT     /* wait_ms; answer with CALL_FINE */
+    LOG_READ,  /* the entities: find look_filter(ops), where ops have the entities' filters alone */
+    LOG_DID,   /* ledger: did = true */
+    LOG_COUNT, /* moves, all of one collection: log_count_filter(), log_count_update() */
+    LOG_CHECK, /* the same moves: log_check_filter(), log_check_projection() */
+    LOG_MAKE,  /* upsert of the same, zeros; E11000 is fine */
+    LOG_REMOVE, /* delete the entity where _removed_by is id; guarded */
+    LOG_CLEAN,  /* unset the entity's _by where it is id; guarded */
+    LOG_FAIL,   /* ops[0]: _effects.failed = text; guarded */
+    LOG_CLOSE,  /* unset _effects where it has not failed; guarded */
+    LOG_PRUNE,  /* moves: pull from _applied what is older than before_ms */
+    LOG_WAIT    /* wait_ms; answer with CALL_FINE */
 };
 
 struct log_id {
@@ -99,15 +99,23 @@ struct log_move {
     bool forced; /* however many ids there are */
 };
 
+/* An entity and what becomes of it. */
+struct log_entity {
+    const bson_t *filter;
+    const bson_t *document; /* ADD */
+    struct log_id id;       /* of the event */
+};
+
 struct log_command {
     enum log_command_kind kind;
     const struct write_op *const *ops; /* n of them; valid until the answer */
     size_t n;
-    const struct log_id *ids; /* of ADD, MARK, REMOVE, CLEAN: n */
-    const int64_t *numbers;   /* WRITE, of a route with a sequence: n */
-    bool ordered;             /* WRITE */
-    const bson_t *group;      /* NUMBER, START, HIGHEST: {_id: {...}} */
-    int64_t count;            /* NUMBER */
+    const struct log_entity *entities; /* ADD, MARK, REMOVE, CLEAN: n_entities */
+    size_t n_entities;
+    const int64_t *numbers; /* WRITE, of a route with a sequence: n */
+    bool ordered;           /* WRITE */
+    const bson_t *group;    /* NUMBER, START, HIGHEST: {_id: {...}} */
+    int64_t count;          /* NUMBER */
     const struct log_move *moves;
     size_t n_moves;
     size_t keep;       /* COUNT: not where this many ids are, unless forced */

@@ -33,8 +33,11 @@ struct log_item {
     bson_t *open; /* its _effects as they stand; NULL: as mapped */
     char *failed; /* why its effects can't be done */
     /* operations */
-    bool remove, ours, marked, claimed, did;
+    bool remove, ours, claimed, claim_asked;
+    bool there, other; /* the entity is, and on its way out by another event */
     int64_t until_ms;
+    bson_t *entity, *document; /* as they stand in open */
+    struct outcome refused;    /* by ADD; its text is set */
 };
 
 struct log_lane {
@@ -113,7 +116,9 @@ struct log_plan {
     size_t n_sent;
     const struct write_op **sent_ops;
     int64_t *sent_numbers;
-    struct log_id *sent_ids;
+    struct log_entity *sent_entities;
+    size_t n_entities;
+    int64_t try_id;
     struct look *look;
     bool look_strange;
     bool got_number;
@@ -149,7 +154,6 @@ struct log_plan {
     int64_t pruned[LOG_PRUNED_SLOTS]; /* when, by hash */
 
     struct write_op *entity_ops; /* made for READ: log_plan_entity.c */
-    size_t cap_entity_ops;
 
     struct log_done done;
     char *failed_text;
@@ -184,6 +188,9 @@ void log_number_answer(struct log_plan *p, const struct outcome_call *call);
 bool log_write_next(struct log_plan *p, struct log_command *c);
 void log_write_answer(struct log_plan *p, const struct outcome_call *call, const bson_t *reply);
 
+/* The number of documents that a write matched; -1: it does not say. */
+int64_t log_matched(const bson_t *reply);
+
 /* log_plan_count.c */
 void log_count_free(struct log_plan *p);
 void log_count_begin(struct log_plan *p); /* of a batch */
@@ -196,12 +203,10 @@ void log_count_answer(struct log_plan *p, const struct outcome_call *call, const
 bool log_count_held(struct log_plan *p, size_t i); /* it moves a counter that is full */
 
 /* log_plan_entity.c */
-void log_entity_begin(struct log_plan *p);
 bool log_entity_next(struct log_plan *p, struct log_command *c);
 bool log_leave_next(struct log_plan *p, struct log_command *c);
 void log_entity_found(struct log_plan *p, const bson_t *document);
 void log_entity_answer(struct log_plan *p, const struct outcome_call *call, const bson_t *reply);
 void log_entity_open(struct log_plan *p, size_t i); /* its _effects have been read */
-void log_entity_free(struct log_plan *p);
 
 #endif

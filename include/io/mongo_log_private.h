@@ -13,6 +13,7 @@ struct mongo_log {
     struct mongo *m;
     mongoc_client_t *client; /* borrowed */
     struct log_plan *plan;
+    uint64_t seed;
     int64_t clock_server_ms, clock_mono_ms; /* both clocks at one moment; 0: not known */
     struct log_horizon *horizons;           /* by route */
 };

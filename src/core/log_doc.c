@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "core/log_horizon.h"
 #include "core/look.h"
 #include "core/sequence.h"
 
@@ -91,7 +92,7 @@ static void append_effects(const struct config_route *route, const struct log_co
         MUST(BSON_APPEND_DOCUMENT(&effects, "entity", f->entity));
         if (f->action == EFFECT_INSERT)
             MUST(BSON_APPEND_DOCUMENT(&effects, "document", op->document));
-        MUST(BSON_APPEND_DATE_TIME(&effects, "until", c->until_ms));
+        MUST(BSON_APPEND_DATE_TIME(&effects, "until", c->until_ms + LOG_MARGIN_MS));
         MUST(BSON_APPEND_INT64(&effects, "try", c->try_id));
     }
     MUST(bson_append_document_end(out, &effects));

@@ -31,8 +31,14 @@ void log_clear_item(struct log_item *item)
     if (item->open)
         bson_destroy(item->open);
     item->open = NULL;
+    if (item->entity)
+        bson_destroy(item->entity);
+    if (item->document)
+        bson_destroy(item->document);
+    item->entity = item->document = NULL;
     mem_free(item->failed);
     item->failed = NULL;
+    outcome_clear(&item->refused);
 }
 
 static void clear_batch(struct log_plan *p)
@@ -50,7 +56,6 @@ void log_plan_free(struct log_plan *p)
         return;
     clear_batch(p);
     log_count_free(p);
-    log_entity_free(p);
     mem_free(p->items);
     mem_free(p->results);
     mem_free(p->judged);
@@ -60,7 +65,8 @@ void log_plan_free(struct log_plan *p)
     mem_free(p->sent);
     mem_free(p->sent_ops);
     mem_free(p->sent_numbers);
-    mem_free(p->sent_ids);
+    mem_free(p->sent_entities);
+    mem_free(p->entity_ops);
     mem_free(p->failed_text);
     look_free(p->look);
     bson_destroy(p->key);
@@ -85,7 +91,8 @@ static void make_room(struct log_plan *p, size_t n)
     p->sent = mem_grow(p->sent, cap, sizeof *p->sent);
     p->sent_ops = mem_grow(p->sent_ops, cap, sizeof *p->sent_ops);
     p->sent_numbers = mem_grow(p->sent_numbers, cap, sizeof *p->sent_numbers);
-    p->sent_ids = mem_grow(p->sent_ids, cap, sizeof *p->sent_ids);
+    p->sent_entities = mem_grow(p->sent_entities, cap, sizeof *p->sent_entities);
+    p->entity_ops = mem_grow(p->entity_ops, cap, sizeof *p->entity_ops);
     p->n_slots = 2 * cap;
     p->slots = mem_grow(p->slots, p->n_slots, sizeof *p->slots);
 }
@@ -190,7 +197,6 @@ void log_put(struct log_plan *p, size_t i)
 {
     p->sent_ops[p->n_sent] = &p->ops[i];
     p->sent_numbers[p->n_sent] = p->items[i].number;
-    p->sent_ids[p->n_sent] = p->items[i].id;
     p->sent[p->n_sent++] = (uint32_t)i;
 }
 
@@ -259,6 +265,8 @@ void log_plan_begin(struct log_plan *p, const struct write_op *ops, size_t n,
     p->has_number = config_has_sequence(rules->route) && !rules->complete_only;
     p->until_ms = rules->now_ms + rules->attempt_ms;
     p->dice ^= rules->random;
+    p->try_id = (int64_t)(log_dice(p) >> 1);
+    p->n_entities = 0;
     for (size_t i = 0; i < n; i++)
         p->results[i] = (struct outcome){.fate = FATE_UNKNOWN};
     fold(p);
@@ -359,10 +367,12 @@ static void pick_one(struct log_plan *p, size_t i, bool alone, size_t *bytes)
         return;
     }
     if (leader != i && lead->state == LOG_SETTLED && (!lane || lane->in != p->stamp)) {
-        if (lead->present)
-            log_settle_present(p, i, leader, FATE_DUPLICATE);
-        else
+        enum fate fate = p->results[leader].fate;
+
+        if (fate == FATE_LATER || fate == FATE_UNKNOWN)
             log_settle(p, i, log_later(p->results[leader].retry, p->results[leader].code));
+        else
+            log_settle_present(p, i, leader, FATE_DUPLICATE);
         return;
     }
     size_t more = bytes_of(&p->ops[i]);
@@ -423,12 +433,20 @@ static void fail_answer(struct log_plan *p)
     size_t i = p->sent[0];
     struct log_item *item = &p->items[i];
 
-    p->done.failed++;
-    mem_free(p->failed_text);
-    p->failed_text = item->failed;
-    item->failed = NULL;
-    p->done.failed_text = p->failed_text;
-    log_settle(p, i, (struct outcome){.fate = FATE_INSERTED});
+    if (!item->refused.text || p->rules.complete_only) { /* else the dead letter tells */
+        p->done.failed++;
+        mem_free(p->failed_text);
+        p->failed_text = item->failed;
+        item->failed = NULL;
+        p->done.failed_text = p->failed_text;
+        outcome_clear(&item->refused);
+    }
+    struct outcome o = {.fate = FATE_INSERTED};
+    if (item->refused.text) {
+        o = item->refused;
+        item->refused.text = NULL; /* moves */
+    }
+    log_settle(p, i, o);
 }
 
 static bool close_next(struct log_plan *p, struct log_command *c)
@@ -446,17 +464,35 @@ static bool close_next(struct log_plan *p, struct log_command *c)
     return p->n_sent > 0;
 }
 
-/* Their effects are done, whether they have been closed now or by somebody else, or will be. */
-static void close_answer(struct log_plan *p)
+/*
+ * Their effects are done, whether they have been closed now or by somebody else, or will be. Not so
+ * with entities: what is open may be gone through again, and the next event of the entity has to
+ * wait for that.
+ */
+static void close_answer(struct log_plan *p, const bson_t *reply)
 {
+    bool sure = !p->has_operation || log_matched(reply) == (int64_t)p->n_sent;
+
     for (size_t k = 0; k < p->n_sent; k++) {
         size_t i = p->sent[k];
 
-        if (p->items[i].wrote || p->rules.complete_only)
+        if (!sure)
+            log_settle(p, i, (struct outcome){.fate = FATE_UNKNOWN, .retry = RETRY_CONFLICT});
+        else if (p->items[i].wrote || p->rules.complete_only)
             log_settle(p, i, (struct outcome){.fate = FATE_INSERTED});
         else
             log_settle_present(p, i, i, FATE_INSERTED);
     }
+}
+
+int64_t log_matched(const bson_t *reply)
+{
+    bson_iter_t at;
+
+    if (!reply ||
+        (!bson_iter_init_find(&at, reply, "nMatched") && !bson_iter_init_find(&at, reply, "n")))
+        return -1;
+    return bson_iter_as_int64(&at);
 }
 
 bool log_whole_fine(struct log_plan *p, const struct outcome_call *call, const bson_t *reply)
@@ -534,9 +570,10 @@ static enum log_phase phase_after(struct log_plan *p)
             return LOG_PHASE_PICK;
         if (!p->has_operation)
             log_count_round(p);
-        log_entity_begin(p);
         return LOG_PHASE_ENTITY;
     case LOG_PHASE_ENTITY:
+        if (is_any(p, LOG_LOOKING)) /* what has been claimed, if it was */
+            return LOG_PHASE_LOOK;
         if (p->has_operation)
             log_count_round(p);
         return LOG_PHASE_COUNT;
@@ -566,6 +603,7 @@ bool log_plan_next(struct log_plan *p, int64_t now_ms, struct log_command *c)
     MUST(!p->out);
     *c = (struct log_command){.until_ms = p->until_ms};
     p->now_ms = now_ms;
+    p->n_entities = 0;
     if (p->phase != LOG_PHASE_END && now_ms >= p->until_ms)
         log_give_up(p, RETRY_TIMEOUT, 0); /* the server would refuse what is guarded */
     if (p->wait_ms > 0) {
@@ -587,7 +625,9 @@ bool log_plan_next(struct log_plan *p, int64_t now_ms, struct log_command *c)
     p->out_kind = c->kind;
     c->ops = p->sent_ops;
     c->n = c->kind == LOG_WAIT ? 0 : p->n_sent;
-    c->ids = p->sent_ids;
+    c->entities = p->sent_entities;
+    c->n_entities = p->n_entities;
+    c->try_id = p->try_id;
     if (c->kind == LOG_WRITE) {
         c->numbers = p->sent_numbers;
         c->at_ms = now_ms;
@@ -641,7 +681,7 @@ void log_plan_answer(struct log_plan *p, const struct outcome_call *call, const 
         return;
     case LOG_CLOSE:
         if (log_whole_fine(p, call, reply))
-            close_answer(p);
+            close_answer(p, reply);
         return;
     case LOG_CLAIM:
     case LOG_ADD:

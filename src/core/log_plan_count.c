@@ -252,6 +252,8 @@ void log_count_round(struct log_plan *p)
         if (p->items[i].state != LOG_OPEN || p->items[i].late ||
             (p->has_operation && !p->items[i].ours))
             continue;
+        p->done.removed += p->has_operation && p->items[i].remove;
+        p->done.added += p->has_operation && !p->items[i].remove;
         if (p->items[i].open)
             add_stored(p, i);
         else
@@ -480,15 +482,6 @@ bool log_prune_next(struct log_plan *p, struct log_command *c)
 
 /* --- answers --- */
 
-static bool is_counted(const bson_t *reply, size_t n)
-{
-    bson_iter_t at;
-
-    return reply &&
-           (bson_iter_init_find(&at, reply, "nMatched") || bson_iter_init_find(&at, reply, "n")) &&
-           bson_iter_as_int64(&at) == (int64_t)n;
-}
-
 /* The refusals of one COUNT, by its moves. True: there were errors. */
 static bool refused(struct log_plan *p, const bson_t *reply)
 {
@@ -523,7 +516,7 @@ static bool refused(struct log_plan *p, const bson_t *reply)
 
 static void count_answer(struct log_plan *p, const bson_t *reply)
 {
-    bool sure = !refused(p, reply) && is_counted(reply, p->n_sent);
+    bool sure = !refused(p, reply) && log_matched(reply) == (int64_t)p->n_sent;
 
     for (size_t k = 0; k < p->n_sent; k++) {
         struct log_move_item *m = &p->moves[p->sent[k]];

@@ -21,6 +21,7 @@ struct mongo_log *mongo_log_new(struct mongo *m, mongoc_client_t *client)
     l->m = m;
     l->client = client;
     l->plan = log_plan_new(&limits);
+    MUST(getentropy(&l->seed, sizeof l->seed) == 0);
     l->horizons = mem_array(m->config->n_routes ? m->config->n_routes : 1, sizeof *l->horizons);
     for (size_t i = 0; i < m->config->n_routes; i++)
         log_horizon_init(&l->horizons[i]);
@@ -213,8 +214,7 @@ const struct outcome *mongo_log_run(struct mongo_log *l, uint32_t route, const s
                               .attempt_ms = config->effects.attempt_ms,
                               .keep = config->effects.keep,
                               .prune_ms = clock ? prune_before(l, route) : INT64_MIN,
-                              .random = (uint32_t)clock_mono_us() ^ (uint32_t)(uintptr_t)l ^
-                                        (uint32_t)getpid() << 16,
+                              .random = l->seed ^ (uint64_t)clock_mono_us(),
                               .complete_only = complete_only};
 
     log_plan_begin(l->plan, ops, n, &rules);

@@ -296,8 +296,13 @@ static bool add_close(struct step *s)
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
 
-    log_close_filter(s->c, &filter);
-    log_close_update(s->c, &update);
+    if (s->c->kind == LOG_CLAIM) {
+        log_claim_filter(s->c, &filter);
+        log_claim_update(s->c, &update);
+    } else {
+        log_close_filter(s->c, &filter);
+        log_close_update(s->c, &update);
+    }
     bool ok =
         mongoc_bulk_operation_update_many_with_opts(s->bulk, &filter, &update, s->plain, s->be);
     bson_destroy(&filter);
@@ -309,7 +314,7 @@ static bool add_entities(struct step *s)
 {
     bool ok = true;
 
-    for (size_t k = 0; ok && k < s->c->n; k++) {
+    for (size_t k = 0; ok && k < s->c->n_entities; k++) {
         bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
 
         log_entity_filter(s->c, k, &filter);
@@ -354,6 +359,7 @@ static bool fill(struct step *s)
     case LOG_CLOSE:
     case LOG_FAIL:
     case LOG_DID:
+    case LOG_CLAIM:
         return add_close(s);
     default:
         return add_entities(s);
