@@ -11,7 +11,7 @@
 #include "core/entity.h"
 #include "core/txn_plan.h"
 
-enum { TXN_NONE = UINT32_MAX };
+#define TXN_NONE UINT32_MAX
 
 /* --- names: equal bytes of one tag get one number, counted from 0 --- */
 
