@@ -99,9 +99,11 @@ bool mongo_scan(struct mongo *m, const struct config_route *route, mongo_scan_fn
                 struct err *e) MUST_CHECK;
 
 /* The document of this filter, majority-committed; *out is NULL when there is none, the caller's
- * otherwise. */
+ * otherwise. With a route: where its events are, the ledger when it has one. */
 bool mongo_find(struct mongo *m, const struct config_route *route, const bson_t *filter,
                 bson_t **out, struct err *e) MUST_CHECK;
+bool mongo_find_in(struct mongo *m, const char *database, const char *collection,
+                   const bson_t *filter, bson_t **out, struct err *e) MUST_CHECK;
 
 /* About how many documents there are, from the collection's metadata; -1: not known. */
 int64_t mongo_count(struct mongo *m, const struct config_route *route);

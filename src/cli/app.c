@@ -213,12 +213,16 @@ void app_log_start(const struct app *a)
         log_info("route", LOG_TEXT("name", r->name), LOG_TEXT("topics", buf_text(&topics)),
                  LOG_TEXT("database", r->database), LOG_TEXT("collection", r->collection),
                  LOG_TEXT("dedup_key", buf_text(&key)),
-                 LOG_TEXT("stored_in", r->dedup.into_id ? "_id" : "fields"),
-                 LOG_TEXT("order_by", r->order_by), LOG_TEXT("write", writes[r->write]),
+                 LOG_TEXT("stored_in", config_has_operation(r) ? "ledger"
+                                       : r->dedup.into_id      ? "_id"
+                                                               : "fields"),
+                 LOG_TEXT("order_by", r->order_by),
+                 LOG_TEXT("write", config_has_effects(r) ? "with effects" : writes[r->write]),
                  LOG_TEXT("conflict", conflicts[r->dedup.conflict]),
                  LOG_TEXT("dedup_index", r->trust_index ? "trusted" : "proved"));
         buf_clear(&topics);
         buf_clear(&key);
+        needs_log_effects(r);
     }
 }
 

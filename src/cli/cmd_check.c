@@ -153,7 +153,10 @@ static void widen_for_effects(int *width, const struct config_route *r)
         widen(width, "index of open effects of ", r->database, r->collection);
         widen(width, "expiry of the ledger of ", r->operation.ledger_database, r->operation.ledger);
     }
+    if (config_has_lock(r))
+        widen(width, "redis EVALSHA ", r->lock.prefix, r->lock.key);
     for (size_t i = 0; i < r->n_counters; i++) {
+        widen(width, "redis HSET ", r->counters[i].mirror, "");
         widen(width, "collection of counters ", r->counters[i].database, r->counters[i].collection);
         widen(width, "index of open effects of ", r->database, r->collection);
         if (r->counters[i].inc.n == 1)

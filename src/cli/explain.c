@@ -99,6 +99,10 @@ static void add_write(const struct explain_in *in, const struct write_op *op, st
         how = "find by the dedup key, and insert unless it is there; E11000 is a duplicate when a "
               "look-up finds it";
     sheet_add_bson(out, "dedup key", op->filter);
+    if (op->effects) {
+        explain_effects(in, op, out);
+        return;
+    }
     sheet_add(out, "write", how, NULL);
     sheet_add_bson(out, "document", op->document);
     add_command(in, op, out);
@@ -210,7 +214,7 @@ static void add_difference(void *ctx, enum bson_diff_kind kind, const char *path
     buf_clear(&text);
 }
 
-static enum exit_code refusal(struct sheet *out, const char *name, const struct err *e)
+enum exit_code explain_refusal(struct sheet *out, const char *name, const struct err *e)
 {
     bool unknown = e->kind == ERR_TRANSIENT || e->kind == ERR_AUTH;
 
@@ -226,6 +230,19 @@ static bool is_conflict(const struct explain_in *in, const bson_t *document, con
 
     return dedup->conflict != CONFLICT_OFF && look_hash(document, dedup->conflict_field, own) &&
            look_hash(stored, dedup->conflict_field, its) && memcmp(own, its, sizeof own) != 0;
+}
+
+/* What nobody has sent: the number and its text, and what is left to be done. */
+static bson_t *without_effects(const struct config_route *r, const bson_t *stored)
+{
+    const char *number = config_has_sequence(r) ? r->sequence.field : "_effects";
+    const char *text =
+        config_has_sequence(r) && r->sequence.template[0] ? r->sequence.template_field : "_effects";
+    const char *fence = config_has_fence(r) ? r->lock.fence_field : "_effects";
+    bson_t *rest = bson_new();
+
+    bson_copy_to_excluding_noinit(stored, rest, "_effects", number, text, fence, NULL);
+    return rest;
 }
 
 static bool add_verdict(const struct explain_in *in, const bson_t *document, const bson_t *stored,
@@ -252,23 +269,27 @@ static enum exit_code add_stored(const struct explain_in *in, const struct write
                                  struct sheet *out)
 {
     struct differences d = {.out = out};
-    bson_t *stored = NULL;
+    bson_t *stored = NULL, *sent = NULL;
     struct err e;
 
     if (!mongo_find(in->mongo, in->route, op->filter, &stored, &e))
-        return refusal(out, "stored", &e);
+        return explain_refusal(out, "stored", &e);
+    if (stored != NULL)
+        sent = without_effects(in->route, stored);
     if (stored == NULL) {
         sheet_add(out, "stored", "not there: it would be inserted", NULL);
-    } else if (!add_verdict(in, op->document, stored, out)) {
+    } else if (!add_verdict(in, op->document, sent, out)) {
         sheet_add_bson(out, "is there", stored);
-        (void)bson_diff(op->document, stored, add_difference, &d);
+        (void)bson_diff(op->document, sent, add_difference, &d);
         if (d.n > DIFFERENCES_MAX)
             sheet_printf(out, "differs", "and %zu more", d.n - DIFFERENCES_MAX);
     }
     bool dead = stored != NULL && in->route->dedup.conflict == CONFLICT_DEAD_LETTER &&
                 is_conflict(in, op->document, stored);
+    enum exit_code code = op->effects ? explain_effects_now(in, op, stored, out) : EXIT_FINE;
     bson_destroy(stored);
-    return dead ? EXIT_FOUND : EXIT_FINE;
+    bson_destroy(sent);
+    return dead ? EXIT_FOUND : code;
 }
 
 static enum exit_code add_way(const struct explain_in *in, struct sheet *out)
@@ -279,7 +300,7 @@ static enum exit_code add_way(const struct explain_in *in, struct sheet *out)
     struct err e;
 
     if (!mongo_check_way(in->mongo, in->route, &way, &text, &e))
-        code = refusal(out, "effects", &e);
+        code = explain_refusal(out, "effects", &e);
     else if (way != MONGO_PLAIN)
         sheet_add(out, "effects", buf_text(&text), NULL);
     buf_clear(&text);
@@ -296,8 +317,9 @@ static enum exit_code add_connected(const struct explain_in *in, const struct wr
     if (mongo_check_index(in->mongo, in->route, &found, &e))
         sheet_add(out, "index", found, NULL);
     else
-        code = refusal(out, "index", &e);
-    stored = add_stored(in, op, out);
+        code = explain_refusal(out, "index", &e);
+    stored = config_has_operation(in->route) ? explain_operation_now(in, op, out)
+                                             : add_stored(in, op, out);
     return code == EXIT_FINE ? stored : code;
 }
 
@@ -392,6 +414,8 @@ enum exit_code explain_rows(const struct explain_in *in, struct record *r, struc
     switch (mapping_build(in->mapping, r, &op)) {
     case MAPPING_WRITE:
         add_write(in, &op, out);
+        if (op.lock)
+            sheet_add(out, "lock", op.lock, NULL);
         add_invalidations(in, r, out);
         if (in->mongo)
             code = add_connected(in, &op, out);

@@ -20,4 +20,16 @@ struct explain_in {
  * are rows too, and the exit code. */
 enum exit_code explain_rows(const struct explain_in *in, struct record *r, struct sheet *out);
 
+/* A row "wrong: ..." or "can't tell: ..."; returns the exit code that goes with it. */
+enum exit_code explain_refusal(struct sheet *out, const char *name, const struct err *e);
+
+/* explain_effects.c, for operations that have some: how it would be written, what would move; with
+ * MongoDB what is there of it (event: its document; NULL: it is new). */
+void explain_effects(const struct explain_in *in, const struct write_op *op, struct sheet *out);
+enum exit_code explain_effects_now(const struct explain_in *in, const struct write_op *op,
+                                   const bson_t *event, struct sheet *out);
+/* The same where the event is known by a ledger. */
+enum exit_code explain_operation_now(const struct explain_in *in, const struct write_op *op,
+                                     struct sheet *out);
+
 #endif

@@ -201,3 +201,80 @@ void needs_order_text(const struct config_route *r, struct buf *out)
     order_text(r, need_order_of_entity(r), "events of an entity", out);
     order_text(r, need_order_of_group(r), "numbers of a group", out);
 }
+
+/* --- the line at start --- */
+
+static void add_list(const struct config_list *list, struct buf *out)
+{
+    for (size_t i = 0; i < list->n; i++)
+        buf_printf(out, "%s%s", i ? ", " : "", list->items[i]);
+}
+
+static void counters_text(const struct config_route *r, struct buf *out)
+{
+    for (size_t i = 0; i < r->n_counters; i++) {
+        const struct config_counter *c = &r->counters[i];
+
+        buf_printf(out, "%s%s.%s:", i ? "; " : "", c->database, c->collection);
+        for (size_t k = 0; k < c->inc.n; k++)
+            buf_printf(out, "%s %s", k ? "," : "", c->inc.items[k].name);
+    }
+}
+
+static void sequence_text(const struct config_route *r, struct buf *out)
+{
+    static const char *const modes[] = {
+        [SEQUENCE_GAPLESS] = "gapless", [SEQUENCE_BLOCK] = "block", [SEQUENCE_MAX] = "max"};
+    const struct config_sequence *q = &r->sequence;
+
+    if (!config_has_sequence(r))
+        return;
+    buf_printf(out, "%s, %s", q->field, modes[q->mode]);
+    buf_add_text(out, q->group.n > 0 ? ", per " : ", one for all");
+    add_list(&q->group, out);
+    if (q->mode != SEQUENCE_MAX)
+        buf_printf(out, ", counted in %s.%s", q->database, q->collection);
+}
+
+static void operation_text(const struct config_route *r, struct buf *out)
+{
+    const struct config_operation *o = &r->operation;
+
+    if (!config_has_operation(r))
+        return;
+    if (o->source[0]) {
+        buf_printf(out, "%s: ", o->source);
+        add_list(&o->insert, out);
+        buf_add_text(out, " adds, ");
+        add_list(&o->remove, out);
+        buf_add_text(out, " removes");
+    } else {
+        buf_add_text(out, "records add");
+    }
+    buf_printf(out, "%s; entity ", r->tombstone == TOMBSTONE_DELETE ? ", tombstones remove" : "");
+    add_list(&r->entity.key, out);
+    buf_printf(out, "; ledger %s.%s", o->ledger_database, o->ledger);
+}
+
+void needs_log_effects(const struct config_route *r)
+{
+    struct buf counters = {0}, sequence = {0}, operation = {0}, order = {0};
+
+    if (!config_has_effects(r))
+        return;
+    counters_text(r, &counters);
+    sequence_text(r, &sequence);
+    operation_text(r, &operation);
+    needs_order_text(r, &order);
+    log_info("what a new event moves", LOG_TEXT("route", r->name),
+             LOG_TEXT("counters", buf_text(&counters)), LOG_TEXT("sequence", buf_text(&sequence)),
+             LOG_TEXT("operation", buf_text(&operation)), LOG_TEXT("order", buf_text(&order)));
+    if (need_order_of_entity(r) == NEED_ORDER_BROKEN)
+        log_warn("events of one entity may overtake each other, so that what comes first is undone "
+                 "last: order_by should be a part of entity.key, or @key",
+                 LOG_TEXT("route", r->name), LOG_TEXT("order_by", r->order_by));
+    buf_clear(&counters);
+    buf_clear(&sequence);
+    buf_clear(&operation);
+    buf_clear(&order);
+}

@@ -22,4 +22,8 @@ bool needs_make(struct mongo *m, const struct config *c, bool raise, struct err 
 /* What order_by promises for entities and groups; nothing where there are none. */
 void needs_order_text(const struct config_route *r, struct buf *out);
 
+/* One line for a route with effects, at start: what moves, and in which order. (The way it goes is
+ * said where it is decided.) */
+void needs_log_effects(const struct config_route *r);
+
 #endif

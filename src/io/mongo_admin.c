@@ -10,12 +10,12 @@ enum { SCAN_BATCH = 1000, PRIMARY_WAIT_MS = 30000, PRIMARY_POLL_MS = 100 };
 
 /* ---- reading a collection ---- */
 
-static bool fail_on(struct err *e, const char *doing, const struct config_route *route,
+static bool fail_on(struct err *e, const char *doing, const char *database, const char *collection,
                     const bson_error_t *be)
 {
     char what[256];
 
-    snprintf(what, sizeof what, "%s %s.%s", doing, route->database, route->collection);
+    snprintf(what, sizeof what, "%s %s.%s", doing, database, collection);
     return mongo_fail(e, what, be);
 }
 
@@ -41,7 +41,7 @@ bool mongo_scan(struct mongo *m, const struct config_route *route, mongo_scan_fn
     while (more && mongoc_cursor_next(cursor, &doc))
         more = each(doc, ctx);
     if (more && mongoc_cursor_error(cursor, &be))
-        ok = fail_on(e, "reading", route, &be);
+        ok = fail_on(e, "reading", route->database, route->collection, &be);
     mongoc_cursor_destroy(cursor);
     mongoc_collection_destroy(c);
     mongoc_client_pool_push(m->pool, client);
@@ -51,14 +51,13 @@ bool mongo_scan(struct mongo *m, const struct config_route *route, mongo_scan_fn
     return ok;
 }
 
-bool mongo_find(struct mongo *m, const struct config_route *route, const bson_t *filter,
-                bson_t **out, struct err *e)
+bool mongo_find_in(struct mongo *m, const char *database, const char *collection,
+                   const bson_t *filter, bson_t **out, struct err *e)
 {
     bson_t opts = BSON_INITIALIZER;
     mongoc_read_concern_t *majority = mongoc_read_concern_new();
     mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
-    mongoc_collection_t *c =
-        mongoc_client_get_collection(client, route->database, route->collection);
+    mongoc_collection_t *c = mongoc_client_get_collection(client, database, collection);
     const bson_t *doc;
     bson_error_t be;
     bool ok = true;
@@ -72,13 +71,22 @@ bool mongo_find(struct mongo *m, const struct config_route *route, const bson_t 
     if (mongoc_cursor_next(cursor, &doc))
         *out = bson_copy(doc);
     else if (mongoc_cursor_error(cursor, &be))
-        ok = fail_on(e, "reading", route, &be);
+        ok = fail_on(e, "reading", database, collection, &be);
     mongoc_cursor_destroy(cursor);
     mongoc_collection_destroy(c);
     mongoc_client_pool_push(m->pool, client);
     mongoc_read_concern_destroy(majority);
     bson_destroy(&opts);
     return ok;
+}
+
+bool mongo_find(struct mongo *m, const struct config_route *route, const bson_t *filter,
+                bson_t **out, struct err *e)
+{
+    bool ledger = config_has_operation(route);
+
+    return mongo_find_in(m, ledger ? route->operation.ledger_database : route->database,
+                         ledger ? route->operation.ledger : route->collection, filter, out, e);
 }
 
 int64_t mongo_count(struct mongo *m, const struct config_route *route)
