@@ -2,7 +2,9 @@
  * sequence.h - the text that is made of a sequence's number: "{category}-{seq:06}". Pure.
  *
  * Placeholders are sources (core/pick.h) and, exactly once, {seq} or {seq:0N}: N digits at least.
- * Two of them need a text between them, and a value may not hold the text that ends it: else
+ * Two of them need a text between them (behind the number none that begins with a digit), and a
+ * value may not hold the text that ends it, nor end with a part of it that makes one too early:
+ * else
  * ("a-b", "c") and ("a", "b-c") would make one text of two.
  */
 #ifndef IDEMSINK_CORE_SEQUENCE_H

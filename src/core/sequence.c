@@ -94,6 +94,14 @@ static bool piece_new(struct sequence_text *t, const char *inside, size_t len, s
     return p->value != NULL;
 }
 
+/* "{seq}0{a}": 1 and "0x" would be as 10 and "x". */
+static bool number_runs_on(const struct sequence_text *t)
+{
+    char behind = t->pieces[t->number].literal[0];
+
+    return t->number + 1 < t->n && behind >= '0' && behind <= '9';
+}
+
 static bool compile(struct sequence_text *t, const char *text, struct err *e)
 {
     size_t len = literal_len(text);
@@ -117,7 +125,11 @@ static bool compile(struct sequence_text *t, const char *text, struct err *e)
                            "tell where one ends: put a separator there",
                            t->number == t->n - 1 ? "seq" : t->pieces[t->n - 1].source);
     }
-    return t->number != SIZE_MAX || err_set(e, ERR_CONFIG, 0, "{seq} is missing");
+    if (t->number == SIZE_MAX)
+        return err_set(e, ERR_CONFIG, 0, "{seq} is missing");
+    return !number_runs_on(t) ||
+           err_set(e, ERR_CONFIG, 0,
+                   "a digit stands behind {seq}, so nobody could tell where the number ends");
 }
 
 struct sequence_text *sequence_text_new(const char *text, struct err *e)
@@ -155,7 +167,7 @@ bool sequence_text_needs_payload(const struct sequence_text *t)
 static bool fill_piece(const struct piece *p, const struct record *r, struct buf *out,
                        const char **what, const char **why)
 {
-    size_t from = out->len;
+    size_t from = out->len, len;
 
     *what = p->source;
     *why = "is missing or no scalar";
@@ -164,11 +176,14 @@ static bool fill_piece(const struct piece *p, const struct record *r, struct buf
     *why = "is empty";
     if (out->len == from)
         return false;
-    *why = "holds the text that stands behind it in sequence.template";
-    if (p->literal[0] != '\0' && strstr(out->data + from, p->literal))
+    *why = "holds a character 0";
+    if (memchr(out->data + from, '\0', out->len - from))
         return false;
+    *why = "holds the text that stands behind it in sequence.template";
+    len = out->len;
     buf_add_text(out, p->literal);
-    return true;
+    /* Its first one has to be ours: the value may end with a part of it, too. */
+    return p->literal[0] == '\0' || strstr(out->data + from, p->literal) == out->data + len;
 }
 
 bool sequence_text_fill(const struct sequence_text *t, const struct record *r, struct buf *before,
