@@ -49,8 +49,7 @@ struct effects {
 
 void effects_free(struct effects *f); /* NULL is fine */
 
-/* What stands for an event in the counters of log mode and in the seen cache: XXH3-128 of the bytes
- * of its canonical filter. */
+/* XXH3-128 of the bytes of an event's canonical filter; see log_event_id() in core/log_doc.h. */
 enum { EFFECT_ID_BYTES = 16 };
 void effect_id(const bson_t *event_filter, uint8_t id[EFFECT_ID_BYTES]);
 

@@ -56,6 +56,30 @@ enum mongo_way mongo_way_of(const struct mongo *m, uint32_t route); /* once deci
 bool mongo_check_way(struct mongo *m, const struct config_route *route, enum mongo_way *way,
                      struct buf *found, struct err *e) MUST_CHECK;
 
+/* What a route that goes the way MONGO_STEPWISE has met since the start, in this process. */
+struct mongo_log_seen {
+    uint64_t failed;    /* events whose effects can't be done */
+    uint64_t missing;   /* counter documents that were not there, upsert = false */
+    uint64_t completed; /* events that another attempt had left open */
+    uint64_t full;      /* times that a counter document had effects.keep ids */
+};
+struct mongo_log_seen mongo_log_seen_of(const struct mongo *m, uint32_t route);
+
+/*
+ * mongo_log_sweep.c: completes the events of a route that have been open for longer than
+ * effects.sweep_after: nobody else may come back for them. One at a time of one struct; harmless
+ * when several processes do it, but for the work. stop, unless NULL, is asked between its steps.
+ * False: *e says what did not go on.
+ */
+struct mongo_sweep;
+struct mongo_sweep *mongo_sweep_new(struct mongo *m);
+void mongo_sweep_free(struct mongo_sweep *s); /* NULL is fine */
+struct mongo_swept {
+    uint64_t completed, failed, left; /* left: could not be done now */
+};
+bool mongo_log_sweep(struct mongo_sweep *s, uint32_t route, bool (*stop)(void *ctx), void *ctx,
+                     struct mongo_swept *out, struct err *e) MUST_CHECK;
+
 /* A writable primary answers. ERR_TRANSIENT: none can be reached; ERR_AUTH: credentials were
  * refused; ERR_CONFIG: wrong topology. */
 bool mongo_ping(struct mongo *m, struct err *e) MUST_CHECK;

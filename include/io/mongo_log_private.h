@@ -21,6 +21,10 @@ struct mongo_log {
 const struct outcome *mongo_log_run(struct mongo_log *l, uint32_t route, const struct write_op *ops,
                                     size_t n, bool complete_only);
 
+/* The server's time, not ahead of it; once mongo_log_clock() has looked. */
+int64_t mongo_log_now(const struct mongo_log *l);
+bool mongo_log_clock(struct mongo_log *l, struct outcome_call *call, bson_error_t *be);
+
 /* mongo_log_steps.c: the commands. Each answers the plan. */
 void mongo_log_read(struct mongo_log *l, uint32_t route, const struct log_command *c);
 void mongo_log_number(struct mongo_log *l, uint32_t route, const struct log_command *c);

@@ -20,6 +20,12 @@ struct mongo {
     struct mongo_gate *gate;
     enum mongo_way *ways; /* by route; valid once decided */
     bool decided;
+    struct mongo_log_counts *log_counts; /* by route; mongo_log.c */
+};
+
+/* Of a route since the start. */
+struct mongo_log_counts {
+    _Atomic uint64_t failed, missing, completed, full;
 };
 
 /* The URI with our options in it. */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "cli/needs.h"
+#include "cli/sweep.h"
 
 enum {
     HEARTBEAT_MAX_MS = 60000, /* beside what a drain may take */
@@ -181,6 +182,11 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     app_log_start(a);
     struct daemon_parts parts = {.intake = a->intake, .shared = &a->shared};
     a->daemon = daemon_start(&parts);
+    a->sweep = sweep_new(a->mongo, a->config, a->instance_id, a->metrics);
+    if (a->sweep) {
+        struct chore sweep = sweep_chore(a->sweep);
+        app_add_chore(a, &sweep);
+    }
     if (a->n_jobs > 0)
         a->chores = chores_start(a->jobs, a->n_jobs);
     atomic_store(&a->phase, APP_RUNNING);
@@ -244,6 +250,7 @@ void app_close(struct app *a)
 {
     if (a->http)
         http_stop(a->http);
+    sweep_free(a->sweep);
     notifier_free(a->notifier);
     seen_cache_free(a->seen);
     guards_free(a->guards);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "core/canonical.h"
+#include "core/log_doc.h"
 
 enum { ATTEMPTS = 50 };
 
@@ -282,14 +283,23 @@ void repair_counter(struct repair *r, const bson_t *document)
     read_applied(r, document);
 }
 
-static bool ledger_id(const bson_t *event, uint8_t id[EFFECT_ID_BYTES])
+static void id_of(const struct repair *r, size_t source, const bson_t *filter,
+                  uint8_t id[EFFECT_ID_BYTES])
+{
+    struct log_id own;
+
+    log_event_id(&r->config->routes[r->f->sources[source].route], filter, &own);
+    memcpy(id, own.bytes, EFFECT_ID_BYTES);
+}
+
+static bool ledger_id(const struct repair *r, const bson_t *event, uint8_t id[EFFECT_ID_BYTES])
 {
     bson_t filter = BSON_INITIALIZER;
     bson_iter_t it;
     bool ok = bson_iter_init_find(&it, event, "_id") && canonical_append(&filter, "_id", &it);
 
     if (ok)
-        effect_id(&filter, id);
+        id_of(r, r->source, &filter, id);
     bson_destroy(&filter);
     return ok;
 }
@@ -298,7 +308,7 @@ void repair_opened(struct repair *r, const bson_t *event)
 {
     uint8_t id[EFFECT_ID_BYTES];
 
-    if (!ledger_id(event, id))
+    if (!ledger_id(r, event, id))
         return;
     if (!r->again)
         ids_add(&r->opened, id);
@@ -325,7 +335,7 @@ static int event_counts(struct repair *r, size_t source, const bson_t *group)
     bson_init(&filter);
     counts = !mapping_key_of_document(m, &document, &filter);
     if (!counts) {
-        effect_id(&filter, id);
+        id_of(r, source, &filter, id);
         counts = ids_has(&r->applied, id);
     }
     bson_destroy(&filter);

@@ -321,15 +321,16 @@ struct mongo *mongo_new(const struct config *c, struct err *e)
     mongoc_client_pool_max_size(pool, (uint32_t)(given > wanted ? given : wanted));
 
     struct mongo *m = mem_new(sizeof *m);
-    *m = (struct mongo){.config = c,
-                        .uri = uri,
-                        .socket_timeout_ms =
-                            mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SOCKETTIMEOUTMS, 10000),
-                        .pool = pool,
-                        .concern = concern_of(c),
-                        .primary = mongoc_read_prefs_new(MONGOC_READ_PRIMARY),
-                        .gate = mongo_gate_new(),
-                        .ways = mem_array(c->n_routes ? c->n_routes : 1, sizeof *m->ways)};
+    *m = (struct mongo){
+        .config = c,
+        .uri = uri,
+        .socket_timeout_ms = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SOCKETTIMEOUTMS, 10000),
+        .pool = pool,
+        .concern = concern_of(c),
+        .primary = mongoc_read_prefs_new(MONGOC_READ_PRIMARY),
+        .gate = mongo_gate_new(),
+        .ways = mem_array(c->n_routes ? c->n_routes : 1, sizeof *m->ways),
+        .log_counts = mem_array(c->n_routes ? c->n_routes : 1, sizeof *m->log_counts)};
     return m;
 }
 
@@ -343,6 +344,7 @@ void mongo_free(struct mongo *m)
     mongoc_read_prefs_destroy(m->primary);
     mongo_gate_free(m->gate);
     mem_free(m->ways);
+    mem_free(m->log_counts);
     mem_free(m);
 }
 

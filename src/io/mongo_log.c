@@ -1,6 +1,7 @@
 /*
  * mongo_log.c - carries core/log_plan.h: batches whose effects need no transaction.
  */
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,39 +40,24 @@ void mongo_log_free(struct mongo_log *l)
 
 /* --- errors --- */
 
-static void say_no_answer(enum call_fault fault, const bson_error_t *be)
-{
-    static struct log_limit limit;
-    int64_t held_back;
-    struct err e;
-
-    if (fault != CALL_NETWORK && fault != CALL_SELECTION && fault != CALL_AUTH)
-        return;
-    if (!log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
-        return;
-    (void)mongo_fail(&e, "effects", be);
-    log_warn("MongoDB does not answer, trying on", LOG_TEXT("error", e.text),
-             LOG_INT("held_back", held_back));
-}
-
 void mongo_log_failed(struct mongo_log *l, const bson_error_t *be, struct outcome_call *call)
 {
     call->fault = mongo_fault(be);
     call->code = (int)be->code;
     call->message = be->message;
     l->clock_mono_ms = 0; /* the next server may have another clock */
-    say_no_answer(call->fault, be);
+    mongo_say_no_answer("effects", call->fault, be);
 }
 
 /* --- the server's clock --- */
 
 /* Never ahead of it: it showed localTime before the reply was here. */
-static int64_t server_now(const struct mongo_log *l)
+int64_t mongo_log_now(const struct mongo_log *l)
 {
     return l->clock_server_ms + (clock_mono_ms() - l->clock_mono_ms);
 }
 
-static bool look_at_clock(struct mongo_log *l, struct outcome_call *call, bson_error_t *be)
+bool mongo_log_clock(struct mongo_log *l, struct outcome_call *call, bson_error_t *be)
 {
     bson_t reply;
     bson_iter_t at;
@@ -130,7 +116,7 @@ static bool oldest_open(struct mongo_log *l, uint32_t route, int64_t *out)
 static int64_t prune_before(struct mongo_log *l, uint32_t route)
 {
     struct log_horizon *h = &l->horizons[route];
-    int64_t attempt_ms = l->m->config->effects.attempt_ms, now_ms = server_now(l), open_ms;
+    int64_t attempt_ms = l->m->config->effects.attempt_ms, now_ms = mongo_log_now(l), open_ms;
 
     if (log_has_effects(&l->m->config->routes[route]) &&
         log_horizon_due(h, clock_mono_ms(), attempt_ms) && oldest_open(l, route, &open_ms))
@@ -140,8 +126,72 @@ static int64_t prune_before(struct mongo_log *l, uint32_t route)
 
 /* --- a batch --- */
 
+/* Between every two commands. */
+static void fault_before(enum log_command_kind kind)
+{
+    switch (kind) {
+    case LOG_LOOK:
+        FAULT("log.before_look");
+        break;
+    case LOG_NUMBER:
+        FAULT("log.before_number");
+        break;
+    case LOG_START:
+        FAULT("log.before_start");
+        break;
+    case LOG_HIGHEST:
+        FAULT("log.before_highest");
+        break;
+    case LOG_WRITE:
+        FAULT("log.before_write");
+        break;
+    case LOG_CLAIM:
+        FAULT("log.before_claim");
+        break;
+    case LOG_ADD:
+        FAULT("log.before_add");
+        break;
+    case LOG_MARK:
+        FAULT("log.before_mark");
+        break;
+    case LOG_READ:
+        FAULT("log.before_read");
+        break;
+    case LOG_DID:
+        FAULT("log.before_did");
+        break;
+    case LOG_COUNT:
+        FAULT("log.before_count");
+        break;
+    case LOG_CHECK:
+        FAULT("log.before_check");
+        break;
+    case LOG_MAKE:
+        FAULT("log.before_make");
+        break;
+    case LOG_REMOVE:
+        FAULT("log.before_remove");
+        break;
+    case LOG_CLEAN:
+        FAULT("log.before_clean");
+        break;
+    case LOG_FAIL:
+        FAULT("log.before_fail");
+        break;
+    case LOG_CLOSE:
+        FAULT("log.before_close");
+        break;
+    case LOG_PRUNE:
+        FAULT("log.before_prune");
+        break;
+    case LOG_WAIT:
+        break;
+    }
+}
+
 static void carry(struct mongo_log *l, uint32_t route, const struct log_command *c)
 {
+    fault_before(c->kind);
     switch (c->kind) {
     case LOG_LOOK:
     case LOG_CHECK:
@@ -157,33 +207,20 @@ static void carry(struct mongo_log *l, uint32_t route, const struct log_command 
         (void)usleep((useconds_t)c->wait_ms * 1000);
         log_plan_answer(l->plan, &(struct outcome_call){.fault = CALL_FINE}, NULL);
         return;
-    case LOG_WRITE:
-        FAULT("log before write");
-        break;
-    case LOG_COUNT:
-        FAULT("log before count");
-        break;
-    case LOG_CLOSE:
-        FAULT("log before close");
-        break;
-    case LOG_CLAIM:
-    case LOG_ADD:
-    case LOG_MARK:
-    case LOG_DID:
-    case LOG_MAKE:
-    case LOG_REMOVE:
-    case LOG_CLEAN:
-    case LOG_FAIL:
-    case LOG_PRUNE:
-        break;
+    default:
+        mongo_log_update(l, route, c);
     }
-    mongo_log_update(l, route, c);
 }
 
 static void tell(struct mongo_log *l, uint32_t route)
 {
     struct log_done done = log_plan_done(l->plan);
+    struct mongo_log_counts *counts = &l->m->log_counts[route];
 
+    atomic_fetch_add(&counts->failed, done.failed);
+    atomic_fetch_add(&counts->missing, done.missing);
+    atomic_fetch_add(&counts->completed, done.completed);
+    atomic_fetch_add(&counts->full, done.full);
     if (done.failed > 0)
         log_error("an event's counters can't be moved: its document stays, with _effects.failed; "
                   "idemsink reconcile repairs the counters",
@@ -208,9 +245,9 @@ const struct outcome *mongo_log_run(struct mongo_log *l, uint32_t route, const s
     bson_error_t be = {0};
     int64_t deadline_ms = clock_mono_ms() + l->m->socket_timeout_ms;
     const struct config *config = l->m->config;
-    bool clock = look_at_clock(l, &call, &be);
+    bool clock = mongo_log_clock(l, &call, &be);
     struct log_rules rules = {.route = &config->routes[route],
-                              .now_ms = server_now(l),
+                              .now_ms = mongo_log_now(l),
                               .attempt_ms = config->effects.attempt_ms,
                               .keep = config->effects.keep,
                               .prune_ms = clock ? prune_before(l, route) : INT64_MIN,
@@ -224,13 +261,23 @@ const struct outcome *mongo_log_run(struct mongo_log *l, uint32_t route, const s
         outcome_of_failure(&call, &o);
         log_plan_stop(l->plan, o.retry);
     }
-    while (log_plan_next(l->plan, server_now(l), &c)) {
+    while (log_plan_next(l->plan, mongo_log_now(l), &c)) {
         carry(l, route, &c);
         if (clock_mono_ms() >= deadline_ms)
             log_plan_stop(l->plan, RETRY_TIMEOUT);
     }
     tell(l, route);
     return log_plan_results(l->plan);
+}
+
+struct mongo_log_seen mongo_log_seen_of(const struct mongo *m, uint32_t route)
+{
+    struct mongo_log_counts *counts = &m->log_counts[route];
+
+    return (struct mongo_log_seen){.failed = atomic_load(&counts->failed),
+                                   .missing = atomic_load(&counts->missing),
+                                   .completed = atomic_load(&counts->completed),
+                                   .full = atomic_load(&counts->full)};
 }
 
 const struct outcome *mongo_log_write(struct mongo_log *l, uint32_t route,
