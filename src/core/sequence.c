@@ -176,9 +176,6 @@ static bool fill_piece(const struct piece *p, const struct record *r, struct buf
     *why = "is empty";
     if (out->len == from)
         return false;
-    *why = "holds a character 0";
-    if (memchr(out->data + from, '\0', out->len - from))
-        return false;
     *why = "holds the text that stands behind it in sequence.template";
     len = out->len;
     buf_add_text(out, p->literal);
