@@ -195,6 +195,8 @@ bool config_has_sequence(const struct config_route *r);
 bool config_has_lock(const struct config_route *r);
 bool config_has_fence(const struct config_route *r); /* its lock has numbers */
 bool config_has_seen(const struct config_route *r);
+bool config_shares_seen(const struct config_route *r);  /* seen.redis */
+char *config_seen_prefix(const struct config_route *r); /* with the route's name; mem_free() */
 
 /* The path at which the route's documents hold what a source says (include, exclude, rename, under,
  * set, source_fields and the key are looked at); mem_free(). NULL: they don't. */

@@ -129,6 +129,12 @@ bool mongo_find(struct mongo *m, const struct config_route *route, const bson_t 
 bool mongo_find_in(struct mongo *m, const char *database, const char *collection,
                    const bson_t *filter, bson_t **out, struct err *e) MUST_CHECK;
 
+/* What tells this collection from every other one, also from one that had its name before and was
+ * dropped. ERR_CONFIG: it is not there; ERR_AUTH: no right to listCollections. */
+enum { MONGO_UUID_BYTES = 16 };
+bool mongo_collection_uuid(struct mongo *m, const char *database, const char *collection,
+                           uint8_t uuid[MONGO_UUID_BYTES], struct err *e) MUST_CHECK;
+
 /* About how many documents there are, from the collection's metadata; -1: not known. */
 int64_t mongo_count(struct mongo *m, const struct config_route *route);
 

@@ -16,6 +16,7 @@
 #include "core/config.h"
 #include "ports/bus.h"
 #include "ports/lock.h"
+#include "ports/seen_store.h"
 
 /* The version of hiredis that this was built with; it can't be asked for what is loaded. */
 const char *redis_library_version(void);
@@ -30,6 +31,11 @@ void redis_bus_free(struct bus *b); /* without a Redis: nothing happens */
 /* The lock port; c stays borrowed, nothing is to be freed. Each session is a connection of its own,
  * made by its first call. ERR_CONFIG: the URI is not understood. */
 bool redis_lock_new(const struct config *c, struct lock *out, struct err *e) MUST_CHECK;
+
+/* For the routes with seen.redis; c stays borrowed. Does not connect. ERR_CONFIG: the URI is not
+ * understood. */
+bool redis_seen_new(const struct config *c, struct seen_store *out, struct err *e) MUST_CHECK;
+void redis_seen_free(struct seen_store *s); /* no session is left; none: nothing happens */
 
 /* Connects, authenticates, selects and pings, for check and start. */
 bool redis_ping(const struct config *c, struct err *e) MUST_CHECK;

@@ -16,11 +16,28 @@
 #include "core/config.h"
 #include "core/mapping.h"
 #include "core/outcome.h"
+#include "core/seen.h"
+#include "ports/seen_store.h"
 
 struct seen_cache;
 
-/* NULL when no route has one. config and metrics stay borrowed. */
-struct seen_cache *seen_cache_new(const struct config *config, struct metrics *metrics);
+/* Which collection a route's events are remembered for. */
+struct seen_identity {
+    bool known;
+    uint8_t uuid[SEEN_UUID_BYTES];
+};
+
+struct seen_cache_options {
+    const struct config *config;
+    const struct seen_identity *identities; /* by route; NULL: none is known */
+    /* For routes with seen.redis whose identity is known: what this process has not seen is looked
+     * for there. While it does not answer it is left alone, longer each time, up to 30 s. */
+    struct seen_store store;
+    struct metrics *metrics;
+};
+
+/* NULL when no route has one. Everything but identities stays borrowed. */
+struct seen_cache *seen_cache_new(const struct seen_cache_options *options);
 void seen_cache_free(struct seen_cache *c); /* NULL is fine; no session is left */
 
 /* Any thread: what the route has seen is not known any more. */
@@ -40,6 +57,7 @@ struct seen_part {
     struct write_op *ops;
     size_t *record;
     size_t n, n_seen;
+    const bool *by_others; /* n_seen: not this process has seen it; the session's, until the next */
 };
 void seen_ask(struct seen_session *s, uint32_t route, struct seen_part *part);
 

@@ -150,6 +150,46 @@ void app_add_chore(struct app *a, const struct chore *job)
     a->jobs[a->n_jobs++] = *job;
 }
 
+/* What others have seen is about one collection, and not about another one of the same name. */
+static void find_identity(struct app *a, const struct config_route *r, struct seen_identity *out)
+{
+    bool ledger = config_has_operation(r);
+    struct err e;
+
+    if (!config_shares_seen(r))
+        return;
+    out->known =
+        mongo_collection_uuid(a->mongo, ledger ? r->operation.ledger_database : r->database,
+                              ledger ? r->operation.ledger : r->collection, out->uuid, &e);
+    if (!out->known)
+        log_warn("seen.redis is not used until the next start: without the UUID of the collection "
+                 "what others have seen could be about another one",
+                 LOG_TEXT("route", r->name), LOG_TEXT("error", e.text));
+}
+
+static struct seen_cache *open_seen(struct app *a)
+{
+    const struct config *c = a->config;
+    struct seen_identity *identities = mem_array(c->n_routes, sizeof *identities);
+    struct seen_cache_options o = {
+        .config = c, .identities = identities, .store = a->seen_store, .metrics = a->metrics};
+
+    for (size_t i = 0; i < c->n_routes; i++)
+        find_identity(a, &c->routes[i], &identities[i]);
+    struct seen_cache *made = seen_cache_new(&o);
+    mem_free(identities);
+    return made;
+}
+
+static bool open_seen_store(struct app *a, struct err *e)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < a->config->n_routes; i++)
+        any = any || config_shares_seen(&a->config->routes[i]);
+    return !any || redis_seen_new(a->config, &a->seen_store, e);
+}
+
 bool app_start(struct app *a, bool until_end, struct err *e)
 {
     struct intake_options options = {.config = a->config,
@@ -167,6 +207,8 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     intake_connect(a->intake, a->source, a->run_metrics);
     if (a->bus.ops && (config_has_invalidations(a->config) || config_has_mirrors(a->config)))
         a->notifier = notifier_new(a->config, a->mappings, a->bus, a->pipeline, a->metrics);
+    if (!open_seen_store(a, e))
+        return false;
     a->shared.config = a->config;
     a->shared.mappings = a->mappings;
     a->shared.pipeline = a->pipeline;
@@ -175,7 +217,7 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     a->shared.guards = a->guards;
     a->shared.deadletter = a->deadletter;
     a->shared.notifier = a->notifier;
-    a->shared.seen = a->seen = seen_cache_new(a->config, a->metrics);
+    a->shared.seen = a->seen = open_seen(a);
     a->shared.metrics = a->run_metrics;
     a->shared.routes = a->routes;
     a->shared.stop = &a->stop;
@@ -253,6 +295,7 @@ void app_close(struct app *a)
     sweep_free(a->sweep);
     notifier_free(a->notifier);
     seen_cache_free(a->seen);
+    redis_seen_free(&a->seen_store);
     guards_free(a->guards);
     kafka_deadletter_free(&a->deadletter);
     kafka_source_free(&a->source);

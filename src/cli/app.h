@@ -36,6 +36,7 @@ struct app {
     struct deadletter deadletter;
     struct bus bus;
     struct seen_cache *seen;
+    struct seen_store seen_store;
     struct lock lock;
     struct guards *guards;
     struct notifier *notifier;

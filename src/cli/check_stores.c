@@ -131,6 +131,7 @@ static void may(struct checks *c, struct redis_asker *asker, const char *command
                  {"EVALSHA", 4, {"EVALSHA", "0", "1", "N"}},
                  {"HGET", 3, {"HGET", "N", "version"}},
                  {"HSET", 4, {"HSET", "N", "version", "0"}},
+                 {"MGET", 2, {"MGET", "N"}},
                  {"SET", 4, {"SET", "N", "1", "NX"}},
                  {"XADD", 5, {"XADD", "N", "*", "payload", "idemsink check"}}};
     struct buf what = {0};
@@ -200,6 +201,20 @@ static void mirror(struct checks *c, struct redis_asker *asker, const struct con
         may(c, asker, commands[i], v->mirror);
 }
 
+static void seen(struct checks *c, struct redis_asker *asker, const struct config_route *r)
+{
+    struct buf name = {0};
+
+    if (!config_shares_seen(r))
+        return;
+    char *prefix = config_seen_prefix(r);
+    buf_printf(&name, "%sidemsink-check", prefix);
+    may(c, asker, "MGET", name.data);
+    may(c, asker, "SET", name.data);
+    mem_free(prefix);
+    buf_clear(&name);
+}
+
 void check_redis(struct checks *c)
 {
     struct redis_asker *asker;
@@ -216,6 +231,7 @@ void check_redis(struct checks *c)
             lock(c, asker, &c->config->routes[r]);
             for (size_t i = 0; i < c->config->routes[r].n_counters; i++)
                 mirror(c, asker, &c->config->routes[r].counters[i]);
+            seen(c, asker, &c->config->routes[r]);
         }
     redis_asker_free(asker);
     buf_clear(&text);

@@ -38,6 +38,26 @@ bool config_has_fence(const struct config_route *r)
     return config_has_lock(r) && is_set(r->lock.fence);
 }
 
+bool config_shares_seen(const struct config_route *r)
+{
+    return config_has_seen(r) && is_set(r->seen.redis);
+}
+
+char *config_seen_prefix(const struct config_route *r)
+{
+    static const char place[] = "{route}";
+    struct buf b = {0};
+    const char *at = r->seen.redis;
+
+    for (const char *found = strstr(at, place); found; found = strstr(at, place)) {
+        buf_add(&b, at, (size_t)(found - at));
+        buf_add_text(&b, r->name);
+        at = found + strlen(place);
+    }
+    buf_add_text(&b, at);
+    return b.data;
+}
+
 bool config_has_seen(const struct config_route *r)
 {
     return r->seen.entries > 0;
@@ -524,6 +544,21 @@ static bool check_lock(struct config_parse_state *s, size_t i)
     return config_split_namespace(s, &l->fence, &l->fence_database);
 }
 
+/* Nothing but {route} can be put into it. */
+static bool check_seen_prefix(struct config_parse_state *s, size_t i)
+{
+    static const char place[] = "{route}";
+    const char *at = s->config->routes[i].seen.redis;
+
+    config_at(s, "route.%zu.seen.redis", i);
+    for (at += strcspn(at, "{}"); *at; at += strcspn(at, "{}")) {
+        if (strncmp(at, place, strlen(place)) != 0)
+            return config_fail(s, "of braces only {route} is understood: the name of the route");
+        at += strlen(place);
+    }
+    return true;
+}
+
 /* What a failover can take back must not be remembered as stored, and nothing for longer than the
  * ledger does. */
 static bool check_seen(struct config_parse_state *s, size_t i)
@@ -548,7 +583,7 @@ static bool check_seen(struct config_parse_state *s, size_t i)
         return config_fail(
             config_at(s, "route.%zu.seen.%s", i, is_set(r->seen.redis) ? "redis" : "drop_on"),
             "needs redis.uri, and there is none");
-    return true;
+    return !is_set(r->seen.redis) || check_seen_prefix(s, i);
 }
 
 /* What effects decide themselves can't be asked for otherwise. */

@@ -1,26 +1,35 @@
 /*
  * seen_cache.c - see seen_cache.h.
  *
+ * Two levels: this process, and a store that it shares with others. What the store knows does not
+ * enter the process' own: how much of its time is left there is not known here.
+ *
  * What was asked before somebody said "forget" is not learnt afterwards: the answer may be older
  * than what made them say so. generation tells.
  */
 #include "run/seen_cache.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "core/look.h"
 #include "core/seen.h"
 
+enum { QUIET_FIRST_MS = 1000, QUIET_MAX_MS = 30000, SAY_AGAIN_MS = 60000 };
+
 struct route_seen {
     const char *conflict_field; /* NULL: no check */
     uint64_t seed;
+    bool shared; /* it is looked for in the store, too */
     struct metric *hits, *misses, *entries, *bytes, *forgotten;
+    struct metric *shared_hits, *shared_misses;
     pthread_mutex_t lock;
     struct seen *set;    /* lock; NULL: the route has none */
     uint64_t generation; /* lock */
@@ -30,6 +39,10 @@ struct seen_cache {
     const struct config *config;
     struct route_seen *routes;
     size_t n_routes;
+    struct seen_store store;
+    struct metric *failures;
+    _Atomic int64_t quiet_until_ms; /* 0: the store answers; else not asked before this */
+    _Atomic uint32_t n_failed;      /* in a row */
 };
 
 struct seen_session {
@@ -40,6 +53,14 @@ struct seen_session {
     struct write_op *aside; /* hits, while the others close up */
     size_t *aside_record;
     uint64_t generation;
+
+    void *store; /* of the port; NULL: there is none */
+    struct seen_id *asked;
+    size_t *asked_op; /* asked[i] is of ops[asked_op[i]] */
+    bool *found;
+    bool *others;                  /* ids[i] was found there */
+    bool *by_others;               /* the same of the hits, in their order */
+    struct seen_generation shared; /* of the last ask; "": not known */
 };
 
 static void lock(struct route_seen *r)
@@ -78,7 +99,8 @@ static uint64_t random_seed(void)
     return seed;
 }
 
-static void make_route(struct route_seen *r, const struct config_route *c, struct metrics *m)
+static void make_route(struct route_seen *r, const struct config_route *c,
+                       const struct seen_identity *identity, struct metrics *m)
 {
     struct buf labels = {0};
 
@@ -97,13 +119,24 @@ static void make_route(struct route_seen *r, const struct config_route *c, struc
                         "How often all that a route has seen was forgotten.", labels.data);
     buf_clear(&labels);
     r->conflict_field = c->dedup.conflict == CONFLICT_OFF ? NULL : c->dedup.conflict_field;
-    r->seed = random_seed();
+    r->seed = identity ? seen_seed(identity->uuid) : random_seed();
+    r->shared = identity && config_shares_seen(c);
+    if (r->shared) {
+        r->shared_hits = lookups(m, c->name, "redis", "hit");
+        r->shared_misses = lookups(m, c->name, "redis", "miss");
+    }
     r->set = seen_new((size_t)c->seen.entries, (size_t)c->seen.bytes, c->seen.ttl_ms);
     metric_set(r->bytes, (int64_t)seen_bytes(r->set));
 }
 
-struct seen_cache *seen_cache_new(const struct config *config, struct metrics *metrics)
+static const struct seen_identity *identity_of(const struct seen_cache_options *o, size_t route)
 {
+    return o->identities && o->identities[route].known ? &o->identities[route] : NULL;
+}
+
+struct seen_cache *seen_cache_new(const struct seen_cache_options *o)
+{
+    const struct config *config = o->config;
     struct seen_cache *c;
     bool any = false;
 
@@ -116,7 +149,12 @@ struct seen_cache *seen_cache_new(const struct config *config, struct metrics *m
     c->n_routes = config->n_routes;
     c->routes = mem_array(c->n_routes, sizeof *c->routes);
     for (size_t i = 0; i < c->n_routes; i++)
-        make_route(&c->routes[i], &config->routes[i], metrics);
+        make_route(&c->routes[i], &config->routes[i], identity_of(o, i), o->metrics);
+    c->store = o->store;
+    if (c->store.ops)
+        c->failures = metrics_counter(
+            o->metrics, "idemsink_seen_redis_failures_total",
+            "Exchanges with Redis about what others have seen that were not answered.", "");
     return c;
 }
 
@@ -162,6 +200,14 @@ struct seen_session *seen_session_open(struct seen_cache *c)
     s->hit = mem_array(s->cap, sizeof *s->hit);
     s->aside = mem_array(s->cap, sizeof *s->aside);
     s->aside_record = mem_array(s->cap, sizeof *s->aside_record);
+    s->by_others = mem_array(s->cap, sizeof *s->by_others);
+    s->others = mem_array(s->cap, sizeof *s->others);
+    if (c->store.ops) {
+        s->store = c->store.ops->open(c->store.self);
+        s->asked = mem_array(s->cap, sizeof *s->asked);
+        s->asked_op = mem_array(s->cap, sizeof *s->asked_op);
+        s->found = mem_array(s->cap, sizeof *s->found);
+    }
     return s;
 }
 
@@ -169,6 +215,13 @@ void seen_session_close(struct seen_session *s)
 {
     if (!s)
         return;
+    if (s->store)
+        s->cache->store.ops->close(s->store);
+    mem_free(s->asked);
+    mem_free(s->asked_op);
+    mem_free(s->found);
+    mem_free(s->by_others);
+    mem_free(s->others);
     mem_free(s->ids);
     mem_free(s->known);
     mem_free(s->hit);
@@ -206,6 +259,94 @@ static void ask_process(struct seen_session *s, struct route_seen *r, size_t n)
     metric_add(r->misses, asked - hits);
 }
 
+/* --- the store --- */
+
+static bool is_settled(const struct outcome *o)
+{
+    return (o->fate == FATE_INSERTED || o->fate == FATE_DUPLICATE) && !o->conflict;
+}
+
+/* Is it to be asked now? After a failure one thread at a time tries, now and then. */
+static bool store_turn(struct seen_cache *c)
+{
+    int64_t at_ms = atomic_load(&c->quiet_until_ms), now_ms;
+
+    if (at_ms == 0)
+        return true;
+    now_ms = clock_mono_ms();
+    return now_ms >= at_ms &&
+           atomic_compare_exchange_strong(&c->quiet_until_ms, &at_ms, now_ms + QUIET_FIRST_MS);
+}
+
+static void store_failed(struct seen_cache *c, const struct err *e)
+{
+    static struct log_limit limit;
+    uint32_t failed = atomic_fetch_add(&c->n_failed, 1);
+    int64_t held_back,
+        quiet_ms = failed < 5 ? (int64_t)QUIET_FIRST_MS << failed : (int64_t)QUIET_MAX_MS;
+
+    atomic_store(&c->quiet_until_ms, clock_mono_ms() + quiet_ms);
+    metric_add(c->failures, 1);
+    if (log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
+        log_warn("redis does not say what others have seen: MongoDB is asked instead",
+                 LOG_TEXT("error", e->text), LOG_INT("held_back", held_back));
+}
+
+static void store_answered(struct seen_cache *c)
+{
+    if (atomic_load(&c->n_failed) == 0)
+        return;
+    atomic_store(&c->n_failed, 0);
+    atomic_store(&c->quiet_until_ms, 0);
+}
+
+/* What this process doesn't know. */
+static void ask_store(struct seen_session *s, uint32_t route, size_t n)
+{
+    struct seen_cache *c = s->cache;
+    struct route_seen *r = &c->routes[route];
+    size_t asked = 0;
+    int64_t hits = 0;
+    struct err e;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!s->known[i] || s->hit[i])
+            continue;
+        s->asked[asked] = s->ids[i];
+        s->asked_op[asked++] = i;
+    }
+    if (asked == 0 || !store_turn(c))
+        return;
+    if (!c->store.ops->ask(s->store, route, s->asked, asked, s->found, &s->shared, &e)) {
+        s->shared.text[0] = '\0';
+        store_failed(c, &e);
+        return;
+    }
+    store_answered(c);
+    for (size_t i = 0; i < asked; i++) {
+        s->hit[s->asked_op[i]] = s->found[i];
+        s->others[s->asked_op[i]] = s->found[i];
+        hits += s->found[i];
+    }
+    metric_add(r->shared_hits, hits);
+    metric_add(r->shared_misses, (int64_t)asked - hits);
+}
+
+static void enter_store(struct seen_session *s, uint32_t route, const struct outcome *outcomes,
+                        size_t n)
+{
+    struct seen_cache *c = s->cache;
+    size_t settled = 0;
+    struct err e;
+
+    for (size_t i = 0; i < n; i++)
+        if (s->known[i] && is_settled(&outcomes[i]))
+            s->asked[settled++] = s->ids[i];
+    if (settled > 0 && s->shared.text[0] &&
+        !c->store.ops->enter(s->store, route, s->asked, settled, &s->shared, &e))
+        store_failed(c, &e);
+}
+
 /* The hits go behind the others; ids[] of the others closes up with them. */
 static void part_sort(struct seen_session *s, struct seen_part *part)
 {
@@ -215,6 +356,7 @@ static void part_sort(struct seen_session *s, struct seen_part *part)
     for (size_t i = 0; i < part->n; i++) {
         if (s->hit[i]) {
             s->aside[part->n_seen] = part->ops[i];
+            s->by_others[part->n_seen] = s->others[i];
             s->aside_record[part->n_seen++] = part->record[i];
             continue;
         }
@@ -240,13 +382,13 @@ void seen_ask(struct seen_session *s, uint32_t route, struct seen_part *part)
     MUST(part->n <= s->cap);
     for (size_t i = 0; i < part->n; i++)
         s->known[i] = id_of(r, &part->ops[i], &s->ids[i]);
+    memset(s->others, 0, part->n * sizeof *s->others);
+    s->shared.text[0] = '\0';
     ask_process(s, r, part->n);
+    if (r->shared && s->store)
+        ask_store(s, route, part->n);
     part_sort(s, part);
-}
-
-static bool is_settled(const struct outcome *o)
-{
-    return (o->fate == FATE_INSERTED || o->fate == FATE_DUPLICATE) && !o->conflict;
+    part->by_others = s->by_others;
 }
 
 void seen_learn(struct seen_session *s, uint32_t route, const struct outcome *outcomes, size_t n)
@@ -263,4 +405,6 @@ void seen_learn(struct seen_session *s, uint32_t route, const struct outcome *ou
     metric_set(r->entries, (int64_t)seen_entries(r->set));
     metric_set(r->bytes, (int64_t)seen_bytes(r->set));
     unlock(r);
+    if (r->shared && s->store)
+        enter_store(s, route, outcomes, n);
 }

@@ -43,6 +43,7 @@ struct worker {
     size_t n_ops, n_mapped;
     struct seen_session *seen; /* NULL: no route has one */
     size_t n_seen, next_seen;  /* of the ops, behind the n_ops that are written: known duplicates */
+    const bool *seen_by_others;   /* n_seen */
     const struct lane *late_lane; /* of the last record that goes back */
     struct settled *done;
     size_t n_done;
@@ -146,6 +147,7 @@ static void batch_seen(struct worker *w, uint32_t route)
     seen_ask(w->seen, route, &part);
     w->n_ops = part.n;
     w->n_seen = part.n_seen;
+    w->seen_by_others = part.by_others;
 }
 
 static void put_off(struct worker *w, struct record *r)
@@ -337,7 +339,8 @@ static void batch_finish(struct worker *w, uint32_t route);
 
 /*
  * What readers find in Redis instead of asking MongoDB, before they are told that it has changed.
- * Of duplicates, too: whoever stored them may have died before he came to this.
+ * Of duplicates, too: whoever stored them may have died before he came to this. So of those that
+ * others are known to have stored, and not of those that this process has.
  */
 static void batch_mirror(struct worker *w, uint32_t route, const struct outcome *outcomes)
 {
@@ -348,7 +351,10 @@ static void batch_mirror(struct worker *w, uint32_t route, const struct outcome 
 
     if (!w->shared->notifier || !sink->moved || !mirror_any(&w->shared->config->routes[route]))
         return;
-    ops = mem_array(w->n_ops, sizeof(const struct write_op *));
+    ops = mem_array(w->n_ops + w->n_seen, sizeof(const struct write_op *));
+    for (size_t i = 0; i < w->n_seen; i++)
+        if (w->seen_by_others[i])
+            ops[n++] = &w->ops[w->n_ops + i];
     for (size_t i = 0; i < w->n_ops; i++)
         if (outcomes[i].fate == FATE_INSERTED || outcomes[i].fate == FATE_DUPLICATE)
             ops[n++] = &w->ops[i];
@@ -367,6 +373,7 @@ static const struct outcome *batch_write(struct worker *w, uint32_t route)
     const struct outcome *outcomes;
 
     if (w->n_ops == 0) {
+        batch_mirror(w, route, NULL);
         settle_seen(w, w->n);
         return NULL;
     }

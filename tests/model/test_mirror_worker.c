@@ -255,14 +255,15 @@ static void run(unsigned lost)
     stop_init(&stop, on_stop, NULL);
     struct notifier *notifier =
         notifier_new(&config, &mapping, (struct bus){&bus, &server}, pipeline, metrics);
-    struct worker_shared shared = {.config = &config,
-                                   .mappings = &mapping,
-                                   .pipeline = pipeline,
-                                   .sink = {.ops = &sink, .self = &server},
-                                   .notifier = notifier,
-                                   .seen = seen_cache_new(&config, metrics),
-                                   .routes = route_state_new(&config, metrics),
-                                   .stop = &stop};
+    struct worker_shared shared = {
+        .config = &config,
+        .mappings = &mapping,
+        .pipeline = pipeline,
+        .sink = {.ops = &sink, .self = &server},
+        .notifier = notifier,
+        .seen = seen_cache_new(&(struct seen_cache_options){.config = &config, .metrics = metrics}),
+        .routes = route_state_new(&config, metrics),
+        .stop = &stop};
     shared.metrics = run_metrics_new(metrics, &config, pipeline, (struct source){0});
     pipeline_assign(pipeline, slot, 0);
     for (size_t i = 0; i < THREADS; i++)

@@ -164,13 +164,19 @@ static struct config config = {.worker = {.batch = BATCH, .max_bytes = 1 << 30},
                                .routes = routes,
                                .n_routes = ROUTES};
 
+#define UUID_OF_R0                                                                                 \
+    {                                                                                              \
+        1, 2, 3                                                                                    \
+    }
+
 static void on_stop(void *ctx)
 {
     (void)ctx;
 }
 
-static void world_open(struct world *w, size_t threads)
+static void world_open_with(struct world *w, size_t threads, struct seen_store store)
 {
+    static const struct seen_identity identities[ROUTES] = {{.known = true, .uuid = UUID_OF_R0}};
     static const struct sink_ops sink = {
         .open = session_open, .close = session_close, .write = session_write};
     static const struct mapping_env env = {.instance_id = "me"};
@@ -190,13 +196,15 @@ static void world_open(struct world *w, size_t threads)
     }
     w->metrics = metrics_new();
     stop_init(&w->stop, on_stop, NULL);
-    w->shared = (struct worker_shared){.config = w->config,
-                                       .mappings = w->mappings,
-                                       .pipeline = pipeline_new(&limits),
-                                       .sink = {.ops = &sink, .self = &w->server},
-                                       .seen = seen_cache_new(w->config, w->metrics),
-                                       .routes = route_state_new(w->config, w->metrics),
-                                       .stop = &w->stop};
+    w->shared = (struct worker_shared){
+        .config = w->config,
+        .mappings = w->mappings,
+        .pipeline = pipeline_new(&limits),
+        .sink = {.ops = &sink, .self = &w->server},
+        .seen = seen_cache_new(&(struct seen_cache_options){
+            .config = w->config, .identities = identities, .store = store, .metrics = w->metrics}),
+        .routes = route_state_new(w->config, w->metrics),
+        .stop = &w->stop};
     w->shared.metrics = w->run_metrics =
         run_metrics_new(w->metrics, w->config, w->shared.pipeline, (struct source){0});
     for (uint32_t slot = 0; slot < ROUTES; slot++)
@@ -204,6 +212,11 @@ static void world_open(struct world *w, size_t threads)
     w->n_threads = threads;
     for (size_t i = 0; i < threads; i++)
         CHECK(pthread_create(&w->threads[i], NULL, worker_main, &w->shared) == 0, "thread");
+}
+
+static void world_open(struct world *w, size_t threads)
+{
+    world_open_with(w, threads, (struct seen_store){0});
 }
 
 static void world_close(struct world *w)
@@ -272,17 +285,23 @@ static int64_t outcome(struct world *w, uint32_t route, enum pipeline_outcome o)
     return metric_value(w->run_metrics->routes[route].outcomes[o]);
 }
 
-static int64_t looked_up(struct world *w, const char *route, const char *result)
+static int64_t looked_up_at(struct world *w, const char *route, const char *level,
+                            const char *result)
 {
     struct buf labels = {0};
 
     metrics_label(&labels, "route", route);
-    metrics_label(&labels, "level", "process");
+    metrics_label(&labels, "level", level);
     metrics_label(&labels, "result", result);
     int64_t n =
         metric_value(metrics_counter(w->metrics, "idemsink_seen_lookups_total", "", labels.data));
     buf_clear(&labels);
     return n;
+}
+
+static int64_t looked_up(struct world *w, const char *route, const char *result)
+{
+    return looked_up_at(w, route, "process", result);
 }
 
 static int times_written(struct world *w, uint32_t route, int64_t id)
@@ -419,6 +438,155 @@ static void test_what_was_on_its_way_is_forgotten_too(void **state)
     world_close(&w);
 }
 
+/* --- what others have seen --- */
+
+struct store {
+    pthread_mutex_t lock;
+    struct seen_id ids[IDS]; /* lock, all */
+    size_t n;
+    bool away;
+    size_t asks, enters, sessions;
+};
+
+static void *store_open(void *self)
+{
+    struct store *s = self;
+
+    (void)pthread_mutex_lock(&s->lock);
+    s->sessions++;
+    (void)pthread_mutex_unlock(&s->lock);
+    return s;
+}
+
+static void store_close(void *session)
+{
+    struct store *s = session;
+
+    (void)pthread_mutex_lock(&s->lock);
+    s->sessions--;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static bool store_has_locked(const struct store *s, struct seen_id id)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->ids[i].high == id.high && s->ids[i].low == id.low)
+            return true;
+    return false;
+}
+
+static bool store_ask(void *session, uint32_t route, const struct seen_id *ids, size_t n,
+                      bool *found, struct seen_generation *generation, struct err *e)
+{
+    struct store *s = session;
+
+    CHECK(route == 0, "it is not shared");
+    (void)pthread_mutex_lock(&s->lock);
+    bool ok = !s->away;
+    s->asks++;
+    for (size_t i = 0; i < n; i++)
+        found[i] = ok && store_has_locked(s, ids[i]);
+    (void)snprintf(generation->text, sizeof generation->text, "%s", ok ? "g" : "");
+    (void)pthread_mutex_unlock(&s->lock);
+    return ok || err_set(e, ERR_TRANSIENT, 0, "away");
+}
+
+static bool store_enter(void *session, uint32_t route, const struct seen_id *ids, size_t n,
+                        const struct seen_generation *generation, struct err *e)
+{
+    struct store *s = session;
+
+    CHECK(route == 0 && strcmp(generation->text, "g") == 0, "%s", generation->text);
+    (void)pthread_mutex_lock(&s->lock);
+    bool ok = !s->away;
+    s->enters++;
+    for (size_t i = 0; ok && i < n; i++)
+        if (!store_has_locked(s, ids[i]))
+            s->ids[s->n++] = ids[i];
+    (void)pthread_mutex_unlock(&s->lock);
+    return ok || err_set(e, ERR_TRANSIENT, 0, "away");
+}
+
+static const struct seen_store_ops store_ops = {
+    .open = store_open, .close = store_close, .ask = store_ask, .enter = store_enter};
+
+static struct seen_id id_in_r0(int64_t id)
+{
+    static const uint8_t uuid[SEEN_UUID_BYTES] = UUID_OF_R0;
+    bson_t *filter = BCON_NEW("id", BCON_INT64(id));
+    struct seen_id named = seen_id(seen_seed(uuid), filter, NULL);
+
+    bson_destroy(filter);
+    return named;
+}
+
+static char shared_prefix[] = "p:";
+
+static void test_what_others_have_seen(void **state)
+{
+    struct store store = {.lock = PTHREAD_MUTEX_INITIALIZER, .ids = {id_in_r0(5)}, .n = 1};
+    static struct world w;
+
+    (void)state;
+    routes[0].seen.redis = shared_prefix;
+    world_open_with(&w, 1, (struct seen_store){&store_ops, &store});
+    offer(&w, 0, 5, 0);
+    wait_open(&w, 0);
+    offer(&w, 0, 5, 0); /* this process has not seen it itself, and asks again */
+    wait_open(&w, 0);
+    offer(&w, 0, 6, 0);
+    wait_open(&w, 0);
+    offer(&w, 0, 6, 0);
+    offer(&w, 1, 7, 0); /* of a route that is not shared */
+    wait_open(&w, 0);
+    assert_int_equal(times_written(&w, 0, 5), 0);
+    assert_int_equal(times_written(&w, 0, 6), 1);
+    assert_true(store_has_locked(&store, id_in_r0(6)));
+    assert_int_equal(store.n, 2);
+    assert_int_equal(store.asks, 3);
+    assert_int_equal(looked_up_at(&w, "r0", "redis", "hit"), 2);
+    assert_int_equal(looked_up_at(&w, "r0", "redis", "miss"), 1);
+    assert_int_equal(outcome(&w, 0, PIPELINE_DUPLICATE), 3);
+    world_close(&w);
+    assert_int_equal(store.sessions, 0);
+    routes[0].seen.redis = NULL;
+}
+
+/* It costs one attempt now and then, and no record waits for it or is lost by it. */
+static void test_the_store_is_away(void **state)
+{
+    struct store store = {.lock = PTHREAD_MUTEX_INITIALIZER, .away = true};
+    static struct world w;
+    int64_t start_ms, took_ms;
+
+    (void)state;
+    routes[0].seen.redis = shared_prefix;
+    world_open_with(&w, 2, (struct seen_store){&store_ops, &store});
+    start_ms = clock_mono_ms();
+    for (int64_t id = 0; id < 200; id++) {
+        offer(&w, 0, id, 0);
+        wait_open(&w, 0);
+    }
+    took_ms = clock_mono_ms() - start_ms;
+    assert_int_equal(outcome(&w, 0, PIPELINE_INSERTED), 200);
+    assert_true(store.asks >= 1 && store.asks <= 1 + (size_t)took_ms / 1000);
+    assert_int_equal(store.enters, 0); /* without an answer there is no generation */
+    (void)pthread_mutex_lock(&store.lock);
+    store.away = false;
+    (void)pthread_mutex_unlock(&store.lock);
+    for (int64_t id = 200; looked_up_at(&w, "r0", "redis", "miss") == 0;
+         id = 200 + (id + 1) % 100) {
+        CHECK(clock_mono_ms() < start_ms + LONG_MS, "it is not asked any more");
+        seen_cache_forget(w.shared.seen, 0);
+        offer(&w, 0, id, 0);
+        wait_open(&w, 0);
+        pause_1ms();
+    }
+    world_close(&w);
+    assert_true(store.n > 0);
+    routes[0].seen.redis = NULL;
+}
+
 /* --- all at once --- */
 
 static void test_faults(void **state)
@@ -468,6 +636,8 @@ int main(void)
         cmocka_unit_test(test_another_payload_is_a_conflict_all_the_same),
         cmocka_unit_test(test_a_hit_waits_for_its_lane),
         cmocka_unit_test(test_what_was_on_its_way_is_forgotten_too),
+        cmocka_unit_test(test_what_others_have_seen),
+        cmocka_unit_test(test_the_store_is_away),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

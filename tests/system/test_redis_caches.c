@@ -1,5 +1,6 @@
 /*
- * test_redis_caches.c - mirrors of counters against a real redis-server, which it starts itself.
+ * test_redis_caches.c - mirrors of counters, and what processes share of what they have seen,
+ * against a real redis-server, which it starts itself.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 
 #include "base/mem.h"
 #include "fakes/dice.h"
@@ -185,6 +187,180 @@ static void a_key_of_another_type_is_refused(void **state)
     scene_close(&s);
 }
 
+/* --- what others have seen --- */
+
+enum { TTL_MS = 600000 };
+static char r0_name[] = "orders", shared_by_name[] = "seen:{route}:{route}:", r1_name[] = "other",
+            plain_prefix[] = "s:";
+
+struct shared {
+    struct config_route routes[2];
+    struct config config;
+    struct seen_store store;
+    void *sessions[2]; /* two processes */
+};
+
+static void shared_open(struct shared *t, struct scene *s)
+{
+    struct err e;
+
+    *t = (struct shared){.config = s->config};
+    t->routes[0] = (struct config_route){
+        .name = r0_name, .seen = {.entries = 1, .ttl_ms = TTL_MS, .redis = shared_by_name}};
+    t->routes[1] = (struct config_route){
+        .name = r1_name, .seen = {.entries = 1, .ttl_ms = TTL_MS, .redis = plain_prefix}};
+    t->config.routes = t->routes;
+    t->config.n_routes = 2;
+    CHECK(redis_seen_new(&t->config, &t->store, &e), "%s", e.text);
+    for (size_t i = 0; i < 2; i++)
+        t->sessions[i] = t->store.ops->open(t->store.self);
+}
+
+static void shared_close(struct shared *t)
+{
+    for (size_t i = 0; i < 2; i++)
+        t->store.ops->close(t->sessions[i]);
+    redis_seen_free(&t->store);
+}
+
+static struct seen_id event(uint64_t n)
+{
+    return (struct seen_id){.high = n, .low = ~n};
+}
+
+/* How many of the events from..to-1 one of the processes finds. */
+static size_t found(struct shared *t, size_t process, uint32_t route, uint64_t from, uint64_t to,
+                    struct seen_generation *g)
+{
+    struct seen_id ids[3000];
+    bool found[3000];
+    size_t n = (size_t)(to - from), hits = 0;
+    struct err e;
+
+    for (uint64_t i = from; i < to; i++)
+        ids[i - from] = event(i);
+    while (!t->store.ops->ask(t->sessions[process], route, ids, n, found, g, &e))
+        CHECK(e.code == ETIMEDOUT, "%s", e.text); /* the machine is busy */
+    for (size_t i = 0; i < n; i++)
+        hits += found[i];
+    return hits;
+}
+
+static void enter(struct shared *t, size_t process, uint32_t route, uint64_t from, uint64_t to,
+                  const struct seen_generation *g)
+{
+    struct seen_id ids[3000];
+    struct err e;
+
+    for (uint64_t i = from; i < to; i++)
+        ids[i - from] = event(i);
+    while (!t->store.ops->enter(t->sessions[process], route, ids, (size_t)(to - from), g, &e))
+        CHECK(e.code == ETIMEDOUT, "%s", e.text);
+}
+
+static void what_one_enters_others_find(void **state)
+{
+    struct seen_generation g;
+    struct shared t;
+    struct scene s;
+
+    (void)state;
+    scene_open(&s);
+    shared_open(&t, &s);
+    assert_int_equal(found(&t, 0, 0, 0, 10, &g), 0);
+    assert_string_equal(g.text, ""); /* nobody was there before: now there is a generation */
+    assert_int_equal(found(&t, 0, 0, 0, 10, &g), 0);
+    assert_true(strlen(g.text) == 16);
+    enter(&t, 0, 0, 0, 2500, &g);
+    assert_int_equal(found(&t, 1, 0, 0, 3000, &g), 2500);
+    assert_int_equal(found(&t, 1, 1, 0, 3000, &g), 0); /* another route */
+    assert_int_equal(help_do(s.own, "EXISTS seen:orders:orders:"
+                                    "0000000000000007fffffffffffffff8"),
+                     1);
+    assert_in_range(help_do(s.own, "PTTL seen:orders:orders:0000000000000007fffffffffffffff8"),
+                    TTL_MS - 60000, TTL_MS);
+    shared_close(&t);
+    scene_close(&s);
+}
+
+static void a_new_generation_knows_nothing(void **state)
+{
+    struct seen_generation before, g;
+    struct shared t;
+    struct scene s;
+    struct err e;
+
+    (void)state;
+    scene_open(&s);
+    shared_open(&t, &s);
+    (void)found(&t, 0, 0, 0, 1, &g);
+    (void)found(&t, 0, 0, 0, 1, &before);
+    enter(&t, 0, 0, 0, 10, &before);
+    assert_int_equal(found(&t, 1, 0, 0, 10, &g), 10);
+    while (!t.store.ops->forget(t.sessions[1], 0, &e))
+        CHECK(e.code == ETIMEDOUT, "%s", e.text);
+    assert_int_equal(found(&t, 0, 0, 0, 10, &g), 0);
+    assert_string_not_equal(g.text, before.text);
+    enter(&t, 0, 0, 0, 10, &before); /* it wrote before that, and comes late */
+    assert_int_equal(found(&t, 1, 0, 0, 10, &g), 0);
+    enter(&t, 0, 0, 0, 5, &g);
+    assert_int_equal(found(&t, 1, 0, 0, 10, &g), 5);
+    (void)help_do(s.own, "DEL seen:orders:orders:generation"); /* as an operator may, too */
+    assert_int_equal(found(&t, 1, 0, 0, 10, &g), 0);
+    assert_int_equal(found(&t, 1, 0, 0, 10, &g), 0);
+    shared_close(&t);
+    scene_close(&s);
+}
+
+static bool asks(struct shared *t, struct err *e)
+{
+    struct seen_id id = event(1);
+    struct seen_generation g;
+    bool there = true;
+    bool ok = t->store.ops->ask(t->sessions[0], 0, &id, 1, &there, &g, e);
+
+    assert_true(ok || (!there && g.text[0] == '\0'));
+    return ok;
+}
+
+static void until_it_answers(struct shared *t)
+{
+    struct err e;
+
+    while (!asks(t, &e))
+        CHECK(e.code == ETIMEDOUT, "%s", e.text);
+}
+
+/* A server that hangs costs a short time-out, one that went away and came back none. */
+static void a_server_that_does_not_answer(void **state)
+{
+    struct shared t;
+    struct scene s;
+    struct err e;
+
+    (void)state;
+    scene_open(&s);
+    shared_open(&t, &s);
+    until_it_answers(&t);
+    (void)help_do(s.own, "CLIENT KILL TYPE normal SKIPME yes");
+    until_it_answers(&t); /* over a new connection */
+    (void)kill(s.server.pid, SIGSTOP);
+    assert_false(asks(&t, &e));
+    assert_int_equal(e.kind, ERR_TRANSIENT);
+    assert_non_null(strstr(e.text, "no answer within 100 ms"));
+    (void)kill(s.server.pid, SIGCONT);
+    until_it_answers(&t);
+    (void)help_do(s.own, "ACL SETUSER default -mget");
+    while (asks(&t, &e) || e.code == ETIMEDOUT)
+        ;
+    assert_int_equal(e.kind, ERR_CONFIG);
+    assert_null(strstr(e.text, "orders")); /* names are no business of the log */
+    (void)help_do(s.own, "ACL SETUSER default +mget");
+    until_it_answers(&t);
+    shared_close(&t);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +368,9 @@ int main(void)
         cmocka_unit_test(any_order),
         cmocka_unit_test(a_set_brings_the_script_once),
         cmocka_unit_test(a_key_of_another_type_is_refused),
+        cmocka_unit_test(what_one_enters_others_find),
+        cmocka_unit_test(a_new_generation_knows_nothing),
+        cmocka_unit_test(a_server_that_does_not_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -937,6 +937,12 @@ static void the_seen_cache(void **state)
          "f:20:1: route.seen.ttl: 300000 ms is not below operation.ledger_expire (300000 ms): "
          "the cache would remember an event that the ledger has forgotten"},
     };
+    static const struct mistake prefixes[] = {
+        {"[route.seen]\nentries = 10\nredis = \"s:{rout}:\"",
+         "f:15:1: route.seen.redis: of braces only {route} is understood: the name of the route"},
+        {"[route.seen]\nentries = 10\nredis = \"s:{route}}\"",
+         "f:15:1: route.seen.redis: of braces only {route} is understood: the name of the route"},
+    };
     static const char weak[] =
         "f:12:1: route.seen.entries: needs mongo.write_concern = \"majority\" and mongo.journal = "
         "true: with less, a failover can take back what is remembered as stored, and its next "
@@ -944,6 +950,7 @@ static void the_seen_cache(void **state)
 
     (void)state;
     ASSERT_ALL(ENOUGH, mistakes);
+    ASSERT_ALL(REDIS ENOUGH, prefixes);
     assert_fails_with(ENOUGH, "[route.seen]\nentries = 10", "mongo.write_concern=2", weak);
     assert_fails_with(ENOUGH, "[route.seen]\nentries = 10", "mongo.journal=false", weak);
 }
