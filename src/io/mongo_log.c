@@ -45,7 +45,7 @@ void mongo_log_failed(struct mongo_log *l, const bson_error_t *be, struct outcom
     call->fault = mongo_fault(be);
     call->code = (int)be->code;
     call->message = be->message;
-    l->clock_mono_ms = 0; /* the next server may have another clock */
+    l->clock_stale = true; /* the next server may have another clock */
     mongo_say_no_answer("effects", call->fault, be);
 }
 
@@ -62,7 +62,8 @@ bool mongo_log_clock(struct mongo_log *l, struct outcome_call *call, bson_error_
     bson_t reply;
     bson_iter_t at;
 
-    if (l->clock_mono_ms != 0 && clock_mono_ms() - l->clock_mono_ms < CLOCK_EVERY_MS)
+    if (l->clock_mono_ms != 0 && !l->clock_stale &&
+        clock_mono_ms() - l->clock_mono_ms < CLOCK_EVERY_MS)
         return true;
     bool ok = mongo_hello(l->client, l->m->primary, &reply, be);
     int64_t mono_ms = clock_mono_ms();
@@ -71,6 +72,7 @@ bool mongo_log_clock(struct mongo_log *l, struct outcome_call *call, bson_error_
     } else if (bson_iter_init_find(&at, &reply, "localTime") && BSON_ITER_HOLDS_DATE_TIME(&at)) {
         l->clock_server_ms = bson_iter_date_time(&at);
         l->clock_mono_ms = mono_ms;
+        l->clock_stale = false;
     } else {
         *call = (struct outcome_call){.fault = CALL_DRIVER, .message = "hello has no localTime"};
         ok = false;

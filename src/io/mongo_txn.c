@@ -205,6 +205,7 @@ static void replace_many(struct mongo_txn *t, const struct txn_command *c)
     if (!fine)
         txn_plan_answer(t->plan, &call, &reply);
     bson_destroy(&reply);
+    FAULT("txn.inside_replace");
     if (fine)
         write_many(t, c);
 }
@@ -398,10 +399,15 @@ static void carry(struct mongo_txn *t, const struct txn_command *c)
         write_many(t, c);
         break;
     case TXN_FENCE:
+        FAULT("txn.before_fence");
+        write_many(t, c);
+        break;
     case TXN_DELETE:
+        FAULT("txn.before_delete");
         write_many(t, c);
         break;
     case TXN_REPLACE:
+        FAULT("txn.before_replace");
         replace_many(t, c);
         break;
     case TXN_COMMIT:

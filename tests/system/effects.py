@@ -112,11 +112,13 @@ class Follows(Topic):
         return made
 
     def some(self, tag):
-        """A few with everything in it: again, and back, and an old one again."""
+        """A few with everything in it: again, and back, an old one again, and one that is removed some batches (of 4) later."""
         a, b, c = (f"{tag}{x}" for x in "abc")
         first = self.event("follow", a, c)
         return [first, self.event("follow", b, c), first, self.event("unfollow", b, a), self.event("unfollow", a, c), first,
-                self.event("follow", a, b), self.event("follow", a, b), self.event("follow", b, a)]
+                self.event("follow", a, b), self.event("follow", a, b), self.event("follow", b, a),
+                self.event("unfollow", b, c), self.event("follow", b, c), *(self.event("follow", b, f"{tag}{i}") for i in range(4)),
+                self.event("unfollow", b, a)]
 
     def truth(self):
         """{relation: event}, {event: whether it did something}."""

@@ -27,7 +27,7 @@ PARTITIONS, WORKERS = 12, 3
 
 
 def fault_points():
-    from test_effects_kills import points_of_the_code
+    from fault_points import points_of_the_code
 
     return sorted(points_of_the_code())
 

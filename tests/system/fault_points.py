@@ -1,0 +1,133 @@
+"""
+The points at which tests kill or stop the process (include/base/fault.h), which of them each way of effects comes to, and what is
+done there. "a > b": killed at a, and, when the next process completes what was left, at b.
+"""
+import concurrent.futures
+import os
+import re
+import signal
+import time
+
+from effects import LOG, WAYS, short_transactions, wait_committed
+from harness import ROOT, Setup, wait_until
+
+COMMON = ["worker.before_write", "worker.after_write", "worker.before_settle", "kafka.before_commit", "kafka.after_commit"]
+
+
+def steps(way, *names):
+    return [" > ".join(f"{way}.{part}" for part in name.split(" > ")) for name in names]
+
+
+def log(*names):
+    return steps("log", *(" > ".join(f"before_{part}" for part in name.split(" > ")) for name in names))
+
+
+def txn(*names):
+    return steps("txn", *names)
+
+
+POINTS = {
+    "plain": COMMON,
+    "follows by transaction": [*COMMON, *txn("before_look", "before_begin", "before_state", "before_count", "before_events", "before_insert",
+                                             "before_delete", "before_replace", "inside_replace", "before_commit", "after_commit",
+                                             "after_commit > before_look")],
+    "gapless": txn("before_look", "before_begin", "before_count", "before_number", "before_insert", "before_commit", "after_commit"),
+    "follows by log": [*COMMON, *log("look", "write", "add", "mark", "read", "did", "count", "check", "make", "remove", "clean",
+                                     "close", "count > claim", "close > close")],
+    "block by log": log("look", "number", "start", "write", "count", "check", "make", "close", "count > count", "count > close"),
+    "block": log("look", "number", "start", "write"),
+    "max": log("look", "highest", "write"),
+}
+# Visited by tests of their own.
+ELSEWHERE = {"notifier.before_send", "notifier.after_send", *log("fail", "prune"), "txn.before_fence"}
+SIDE_BY_SIDE = 6
+
+
+def points_of_the_code():
+    found = set()
+    for path in ROOT.glob("src/**/*.c"):
+        found |= set(re.findall(r'FAULT\("([^"]+)"\)', path.read_text()))
+    return found
+
+
+def visited():
+    return {name for points in POINTS.values() for point in points for name in point.split(" > ")} | ELSEWHERE
+
+
+def setup_of(stack, directory, topic):
+    setup = Setup(stack, directory, topic.topic, collection=topic.documents, dead_letters=False)
+    setup.routes = [topic.route()]
+    setup.sections["effects"] = LOG
+    setup.sections["worker"].update(commit_interval="50ms", threads=1, batch=4)
+    setup.sections["retry"].update(first="20ms", max="200ms")
+    return setup
+
+
+def each(jobs, job):
+    """job(stack, directory, way, point) for all of [(way, point)], some side by side."""
+    with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        running = {pair: pool.submit(job, *pair) for pair in jobs}
+    wrong = {pair: done.exception() for pair, done in running.items() if done.exception()}
+    for pair, error in wrong.items():
+        print(f"{pair}: {str(error)[:3000]}")
+    assert not wrong, list(wrong)
+
+
+def kill_at(stack, directory, way, point):
+    """Killed there, started again: every event has had its effect once when its offset is committed."""
+    topic = WAYS[way](stack, 1)
+    setup = setup_of(stack, directory, topic)
+    setup.sections["kafka"]["instance_id"] = "same"  # nobody waits until the dead one is missed
+    topic.send(topic.some("k"))
+    try:
+        for name in point.split(" > "):
+            worker = setup.start("--until-end", fault=name)
+            assert worker.wait(40) == -signal.SIGKILL, f"it did not come to {name}: {worker.log_tail()}"
+        worker = setup.start("--until-end")
+        assert worker.wait(40) == 0, worker.log_tail()
+        assert topic.open_effects() == 0  # what is committed is done
+        topic.check()
+    finally:
+        setup.close()
+
+
+def is_stopped(worker):
+    with open(f"/proc/{worker.pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def stop_at(stack, directory, way, point):
+    """
+    Stands still there for longer than its session, an attempt, a transaction and the socket may take. Another member does the work
+    meanwhile; then it goes on.
+    """
+    topic = WAYS[way](stack, 1)
+    setup = setup_of(stack, directory, topic)
+    setup.sections["kafka"]["properties"].update({"session.timeout.ms": "1000", "heartbeat.interval.ms": "200"})
+    setup.sections["mongo"].update(socket_timeout="1s", write_timeout="500ms")
+    topic.send(topic.some("s"))
+    try:
+        first = setup.start(fault=f"{point}:1:stop")
+        wait_until(lambda: is_stopped(first), 20, f"{point}: it stands still")
+        stopped_at = time.monotonic()
+        second = setup.start()
+        wait_committed(stack, setup.group, [topic])
+        topic.check()
+        wait_until(lambda: time.monotonic() > stopped_at + 2.5, 3)
+        os.kill(first.pid, signal.SIGCONT)
+        topic.send(topic.some("t"))
+        wait_committed(stack, setup.group, [topic])
+        assert [w.terminate() for w in (first, second)] == [0, 0], first.log_tail() + second.log_tail()
+        assert topic.open_effects() == 0
+        topic.check()
+    finally:
+        setup.close()
+
+
+def every(job, stack, directory, ways, points=None):
+    """job at every point of these ways, or at those of `points` ({way: points})."""
+    short_transactions(stack)
+    chosen = points or POINTS
+    pairs = [(way, point) for way in ways for point in chosen.get(way, []) if job is kill_at or " > " not in point]
+    assert pairs
+    each(pairs, lambda way, point: job(stack, directory, way, point))

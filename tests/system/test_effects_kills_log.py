@@ -1,0 +1,29 @@
+"""G10: kill -9 between every two steps, without transactions. After a restart every event has had its effect once."""
+import signal
+import time
+
+from effects import WAYS
+from fault_points import every, kill_at, setup_of
+
+
+def test_a_kill_at_every_point(stack, tmp_path):
+    every(kill_at, stack, tmp_path, ["follows by log", "block by log", "block", "max"])
+
+
+def test_a_kill_before_ids_are_forgotten(stack, tmp_path):
+    """What counters remember of their events is dropped when nobody can repeat them any more: not before some time has passed."""
+    topic = WAYS["follows by log"](stack, 1)
+    setup = setup_of(stack, tmp_path, topic)
+    setup.sections["kafka"]["instance_id"] = "same"
+    try:
+        worker = setup.start(fault="log.before_prune")
+        deadline = time.monotonic() + 60
+        while worker.process.poll() is None:
+            assert time.monotonic() < deadline, "no id was dropped"
+            topic.send([topic.event("follow", "a", f"b{topic.numbers}"), topic.event("unfollow", "a", f"b{topic.numbers - 2}")])
+            time.sleep(0.1)
+        assert worker.wait(1) == -signal.SIGKILL, worker.log_tail()
+        assert setup.start("--until-end").wait(40) == 0
+        topic.check()
+    finally:
+        setup.close()
