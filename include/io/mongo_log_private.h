@@ -15,6 +15,7 @@ struct mongo_log {
     struct log_plan *plan;
     uint64_t seed;
     int64_t clock_server_ms, clock_mono_ms; /* both clocks at one moment; 0: not known */
+    bool clock_stale;                       /* to be asked again */
     struct log_horizon *horizons;           /* by route */
 };
 

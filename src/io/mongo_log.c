@@ -224,10 +224,10 @@ static void tell(struct mongo_log *l, uint32_t route)
     atomic_fetch_add(&counts->completed, done.completed);
     atomic_fetch_add(&counts->full, done.full);
     if (done.failed > 0)
-        log_error("an event's counters can't be moved: its document stays, with _effects.failed; "
-                  "idemsink reconcile repairs the counters",
+        log_error("an event's counters can't be moved: its document stays, and its _effects.failed "
+                  "says why; idemsink reconcile repairs the counters",
                   LOG_TEXT("route", l->m->config->routes[route].name),
-                  LOG_INT("events", done.failed), LOG_TEXT("error", done.failed_text));
+                  LOG_INT("events", (int64_t)done.failed));
     if (done.missing > 0) {
         static struct log_limit limit;
         int64_t held_back;
