@@ -73,6 +73,7 @@ struct mongo_txn *mongo_txn_new(struct mongo *m, mongoc_client_t *client);
 void mongo_txn_free(struct mongo_txn *t); /* NULL is fine */
 const struct outcome *mongo_txn_write(struct mongo_txn *t, uint32_t route,
                                       const struct write_op *ops, size_t n);
+void mongo_txn_did(const struct mongo_txn *t, struct sink_effects *out); /* in the last write */
 
 /* sink_ops.explain: names the right that the user lacks, where it is that. */
 void mongo_explain_no(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out);

@@ -13,6 +13,11 @@
 #include "core/mapping.h"
 #include "core/outcome.h"
 
+struct sink_effects {
+    int64_t transactions, conflicts; /* committed; begun again, because others were in the way */
+    int64_t missing; /* counter documents that were not there, with upsert = false: not counted */
+};
+
 struct sink_ops {
     /* One session per worker thread; never shared. NULL never: connecting happens in write(). */
     void *(*open)(void *sink);
@@ -44,6 +49,10 @@ struct sink_ops {
      * outcome_advice(). Any thread.
      */
     void (*explain)(void *sink, uint32_t route, enum retry_class why, int code, struct buf *out);
+
+    /* What the last write() of the session did in transactions, for metrics; all 0 where there were
+     * none. NULL: there never are. */
+    void (*effects)(void *session, struct sink_effects *out);
 
     /*
      * What has become of the mirrored counter documents that these operations moved, as

@@ -9,6 +9,7 @@
 #include "core/config.h"
 #include "core/outcome.h"
 #include "core/reason.h"
+#include "ports/sink.h"
 #include "ports/source.h"
 #include "run/pipeline.h"
 
@@ -17,6 +18,7 @@ struct route_metrics {
     struct metric *outcomes[PIPELINE_OUTCOMES];
     struct metric *batch_records, *batch_seconds;
     struct metric *conflicts; /* beside the outcomes, not one of them */
+    struct metric *transactions, *transaction_conflicts, *missing; /* NULL: it has no effects */
 };
 
 enum move { MOVE_ASSIGNED, MOVE_REVOKED, MOVE_LOST, MOVES };
@@ -37,6 +39,9 @@ struct run_metrics {
 struct run_metrics *run_metrics_new(struct metrics *registry, const struct config *c,
                                     struct pipeline *p, struct source source);
 void run_metrics_free(struct run_metrics *m);
+
+/* What a batch did beside its documents. */
+void run_metrics_effects(const struct route_metrics *r, const struct sink *sink, void *session);
 
 /* The books of every partition that was ever assigned, one log line each, and one line in all. */
 void run_metrics_log_books(const struct run_metrics *m);

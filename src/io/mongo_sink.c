@@ -17,6 +17,7 @@ struct session {
     struct plan *plan;
     struct mongo_txn *txn;   /* NULL until a route needs it */
     struct mongo_log *log;   /* the same */
+    enum mongo_way last;     /* of write() */
     bson_t *update;          /* {$setOnInsert: ...}, rewritten for each operation */
     bson_t *upsert_opts;     /* {upsert: true, validate: false} */
     bson_t *insert_opts;     /* {validate: false} */
@@ -193,7 +194,8 @@ static const struct outcome *sink_write(void *session, uint32_t route, const str
     struct session *s = session;
 
     MUST(route < s->m->config->n_routes);
-    switch (mongo_way_of(s->m, route)) {
+    s->last = mongo_way_of(s->m, route);
+    switch (s->last) {
     case MONGO_ATOMIC:
         if (!s->txn)
             s->txn = mongo_txn_new(s->m, s->client);
@@ -206,6 +208,15 @@ static const struct outcome *sink_write(void *session, uint32_t route, const str
         break;
     }
     return write_plainly(s, route, ops, n);
+}
+
+static void sink_effects(void *session, struct sink_effects *out)
+{
+    struct session *s = session;
+
+    *out = (struct sink_effects){0};
+    if (s->last == MONGO_ATOMIC)
+        mongo_txn_did(s->txn, out);
 }
 
 static bool sink_issue(void *session, uint32_t route, const char *token, const char *const *keys,
@@ -231,6 +242,7 @@ struct sink mongo_sink(struct mongo *m)
                                         .close = sink_close,
                                         .write = sink_write,
                                         .issue = sink_issue,
+                                        .effects = sink_effects,
                                         .explain = mongo_explain_no,
                                         .moved = sink_moved};
 

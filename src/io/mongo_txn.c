@@ -439,6 +439,15 @@ static void say_missing(const struct mongo_txn *t)
                  LOG_INT("held_back", held_back));
 }
 
+void mongo_txn_did(const struct mongo_txn *t, struct sink_effects *out)
+{
+    struct txn_done done = txn_plan_done(t->plan);
+
+    *out = (struct sink_effects){.transactions = (int64_t)done.transactions,
+                                 .conflicts = (int64_t)done.conflicts,
+                                 .missing = (int64_t)done.moves_missing};
+}
+
 const struct outcome *mongo_txn_write(struct mongo_txn *t, uint32_t route,
                                       const struct write_op *ops, size_t n)
 {

@@ -17,11 +17,40 @@ const char *pipeline_outcome_name(enum pipeline_outcome outcome)
     return (size_t)outcome < PIPELINE_OUTCOMES ? names[outcome] : "?";
 }
 
-static void make_route(struct run_metrics *m, struct route_metrics *r, const char *route)
+static void make_effects(struct run_metrics *m, struct route_metrics *r, const char *labels)
+{
+    r->transactions =
+        metrics_counter(m->registry, "idemsink_transactions_total",
+                        "Transactions with documents and their effects, committed.", labels);
+    r->transaction_conflicts = metrics_counter(
+        m->registry, "idemsink_transaction_conflicts_total",
+        "Transactions begun again, because others moved the same documents.", labels);
+    r->missing = metrics_counter(m->registry, "idemsink_counters_missing_total",
+                                 "Counter documents that were not there, with upsert = false: what "
+                                 "they would have got is not counted anywhere.",
+                                 labels);
+}
+
+void run_metrics_effects(const struct route_metrics *r, const struct sink *sink, void *session)
+{
+    struct sink_effects e = {0};
+
+    if (!r->transactions || !sink->ops->effects)
+        return;
+    sink->ops->effects(session, &e);
+    metric_add(r->transactions, e.transactions);
+    metric_add(r->transaction_conflicts, e.conflicts);
+    metric_add(r->missing, e.missing);
+}
+
+static void make_route(struct run_metrics *m, struct route_metrics *r,
+                       const struct config_route *route)
 {
     struct buf labels = {0};
 
-    metrics_label(&labels, "route", route);
+    metrics_label(&labels, "route", route->name);
+    if (config_has_effects(route))
+        make_effects(m, r, labels.data);
     r->batch_records =
         metrics_histogram(m->registry, "idemsink_batch_records", "Operations in a bulk write.",
                           labels.data, batch_records, N_RECORDS);
@@ -232,7 +261,7 @@ struct run_metrics *run_metrics_new(struct metrics *registry, const struct confi
     m->source = source;
     m->routes = mem_array(c->n_routes, sizeof *m->routes);
     for (size_t i = 0; i < c->n_routes; i++)
-        make_route(m, &m->routes[i], c->routes[i].name);
+        make_route(m, &m->routes[i], &c->routes[i]);
     for (int i = RETRY_NONE + 1; i < RETRY_CLASSES; i++)
         m->retries[i] = labelled(registry, "idemsink_retries_total", "Records sent again, by why.",
                                  "class", retry_class_name((enum retry_class)i));

@@ -380,6 +380,7 @@ static const struct outcome *batch_write(struct worker *w, uint32_t route)
     FAULT("worker.before_write");
     outcomes = w->shared->sink.ops->write(w->session, route, w->ops, w->n_ops);
     FAULT("worker.after_write");
+    run_metrics_effects(m, &w->shared->sink, w->session);
     metric_observe(m->batch_records, (double)w->n_ops);
     metric_observe(m->batch_seconds, (double)(clock_mono_us() - start_us) / 1e6);
     if (w->seen)
