@@ -29,8 +29,8 @@ bool mongo_ensure_need(struct mongo *m, const struct need_index *need, bool *mad
 
 /*
  * Makes a collection unless it is there: servers before 4.4 refuse that within a transaction, and
- * on others the first two transactions get in each other's way. Without the right to make one it is
- * left to the first transaction (with a warning) where the server can do that, else ERR_AUTH.
+ * on others the first two transactions get in each other's way. Who may insert there may do it
+ * (seen on 6.0.5). ERR_AUTH: who may not.
  */
 bool mongo_ensure_collection(struct mongo *m, const struct need_collection *c, bool *made,
                              struct err *e) MUST_CHECK;

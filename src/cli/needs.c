@@ -112,7 +112,7 @@ static bool make_index(struct mongo *m, const struct need_index *need, struct er
 
 static bool make_collection(struct mongo *m, const struct need_collection *c, struct err *e)
 {
-    bool made = false;
+    bool made;
 
     if (!mongo_ensure_collection(m, c, &made, e))
         return false;

@@ -286,8 +286,9 @@ static void collections_of(const struct config_route *r, bool steps, struct need
                        makes);
     if (config_has_lock(r) && is_set(r->lock.fence))
         add_collection(out, "fence", r->lock.fence_database, r->lock.fence, makes);
-    for (size_t i = 0; i < out->n_collections; i++) /* those so far */
-        out->collections[i].before = config_has_effects(r) && !steps;
+    for (size_t i = 0; i < out->n_collections; i++) /* those so far, where something is made */
+        out->collections[i].before =
+            config_has_effects(r) && !steps && (out->collections[i].actions & NEED_DO_INSERT) != 0;
     if (leaves_open(r, steps))
         add_collection(out, "leases", r->database, NEED_LEASES, makes);
     /* Whoever has the right to list a collection's indexes there looks at them, and who has

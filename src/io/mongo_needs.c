@@ -1,15 +1,13 @@
 /* Collections that have to be there, and counter documents that can be counted in. */
 #include <string.h>
 
-#include "base/log.h"
 #include "io/mongo_needs.h"
 #include "io/mongo_private.h"
 
 enum {
     UNAUTHORIZED = 13, /* the server's codes */
     NAMESPACE_EXISTS = 48,
-    MAX_TIME_EXPIRED = 50,
-    WIRE_OF_4_4 = 9 /* makes collections within transactions */
+    MAX_TIME_EXPIRED = 50
 };
 
 /* --- collections --- */
@@ -40,24 +38,6 @@ bool mongo_has_collection(struct mongo *m, const struct need_collection *c, bool
     return ok;
 }
 
-static bool left_to_transaction(struct mongo *m, const char *what, struct err *e)
-{
-    struct mongo_facts facts;
-
-    if (!mongo_look(m, &facts, e))
-        return false;
-    if (facts.wire < WIRE_OF_4_4)
-        return err_set(e, ERR_AUTH, UNAUTHORIZED,
-                       "%s is not there, and the user may not make it (createCollection, role "
-                       "readWrite has it); this server makes none within a transaction: grant the "
-                       "right, or make the collection",
-                       what);
-    log_warn("a collection is not there, and there is no right to make it (createCollection): the "
-             "first transaction will",
-             LOG_TEXT("collection", what));
-    return true;
-}
-
 bool mongo_ensure_collection(struct mongo *m, const struct need_collection *c, bool *made,
                              struct err *e)
 {
@@ -80,7 +60,10 @@ bool mongo_ensure_collection(struct mongo *m, const struct need_collection *c, b
     if (*made || (mongo_fault(&be) == CALL_SERVER && be.code == NAMESPACE_EXISTS))
         return true;
     if (mongo_fault(&be) == CALL_SERVER && be.code == UNAUTHORIZED)
-        return left_to_transaction(m, what, e);
+        return err_set(e, ERR_AUTH, UNAUTHORIZED,
+                       "%s is not there, and the user may not make it: grant insert on it (role "
+                       "readWrite has it), which its %s need anyway",
+                       what, c->what);
     return mongo_fail(e, what, &be);
 }
 

@@ -193,3 +193,35 @@ def test_trust_and_ensure_index(guarded, route_to):
         setup.run_until_end()
         assert setup.collection.count_documents({}) == 1
         assert sum(index.get("unique", False) for index in setup.collection.list_indexes()) == 1
+
+
+# --- routes with effects ---
+
+EFFECTS = {"ensure_index": False, "counter": [{"collection": "tests.rights_users", "filter": {"_id": "user"}, "inc": {"n": 1}}],
+           "sequence": {"field": "no", "collection": "tests.rights_numbers"}}
+
+
+def test_each_collection_of_effects(guarded, check):
+    exact = ["insert", "find", "listIndexes"]
+    guarded.user("counting", [], [("tests", "rights", exact), ("tests", "rights_users", ["find", "update", "listIndexes"]),
+                                  ("tests", "", ["listCollections"])])
+    status, lines = check(guarded.uri("counting"), **EFFECTS)
+    assert status == 77 and lines["rights on tests.rights"] == ("ok", "insert, find, listIndexes")
+    assert "no right to insert on tests.rights_users" in lines["rights on tests.rights_users"][1]
+    assert "no right to insert, update, find, listIndexes on tests.rights_numbers" in lines["rights on tests.rights_numbers"][1]
+
+
+def test_who_may_not_make_collections(guarded, stack, tmp_path):
+    """Who may insert may. (By steps nothing has to be there before.)"""
+    exact = ["insert", "update", "find", "listIndexes", "createIndex"]
+    guarded.user("maker", [], [("tests", name, exact) for name in ("rights3", "rights3_sequences")] + [
+        ("tests", "rights3_users", ["find", "update", "listIndexes"])])
+    setup = Setup(stack, tmp_path, stack.topic(1), collection=stack.mongo["tests"]["rights3"], dead_letters=False)
+    setup.sections["mongo"]["uri"] = guarded.uri("maker")
+    setup.routes[0].update({**EFFECTS, "counter": [{**EFFECTS["counter"][0], "collection": "tests.rights3_users"}],
+                            "sequence": {"field": "no"}, "trust_index": True})
+    done = setup.command("init")
+    assert done.returncode == 77 and b"tests.rights3_users is not there, and the user may not make it: grant insert" in done.stderr, done
+    setup.routes[0]["counter"][0]["upsert"] = False
+    done = setup.command("init")
+    assert done.returncode == 0 and b"collection tests.rights3_sequences (sequence counters): made" in done.stdout, done

@@ -237,7 +237,7 @@ static void collections_and_rights(void **state)
     expect_collections("write = 'insert'\ntrust_index = true\n" KEY, false, "c:fi ");
     expect_collections("ensure_index = true\n" KEY, false, "c:fiulc ");
     expect_collections(KEY COUNT, false, "!c:fil !u:fiul ");
-    expect_collections(KEY COUNT "upsert = false\n", false, "!c:fil !u:ful ");
+    expect_collections(KEY COUNT "upsert = false\n", false, "!c:fil u:ful ");
     expect_collections(KEY COUNT, true, "c:fiul u:fiul idemsink_leases:fiu ");
     expect_collections(KEY "sequence = {field = 'no', mode = 'block'}\n", true,
                        "c:fiul c_sequences:fiul ");
