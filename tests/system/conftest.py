@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 sys.path.insert(0, os.path.dirname(__file__))
+pytest.register_assert_rewrite("effects", "fault_points", "soak_effects")  # so that they tell what differs
 import harness  # noqa: E402
 
 # A process that gets the pid of one that a test has killed would begin with a line of libmongoc's on stderr (docs/operations.md).
