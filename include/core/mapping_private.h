@@ -44,6 +44,8 @@ struct mapping_amount {
     const char *name; /* of the field */
     int64_t amount;
     struct path path; /* n == 0: amount */
+    bool has_type;    /* of the route's types, for this very path */
+    enum value_type type;
 };
 
 struct mapping_counter {

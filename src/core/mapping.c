@@ -329,6 +329,44 @@ static bool fence_has_place(const struct mapping_work *w)
     return false;
 }
 
+/* Nor for the number of a sequence and its text. */
+static bool number_has_place(const struct mapping_work *w)
+{
+    const struct config_sequence *q = &w->m->route->sequence;
+    const char *names[] = {q->field, w->m->sequence_text ? q->template_field : NULL};
+    static const char *const keys[] = {"field", "template_field"};
+
+    for (size_t i = 0; config_has_sequence(w->m->route) && i < 2; i++) {
+        if (names[i] == NULL || json_object_get(w->tree, names[i]) == NULL)
+            continue;
+        record_reject(w->r, REASON_UNSAFE_NAME, 0,
+                      "the document has a field \"%s\" of its own, where sequence.%s goes "
+                      "(exclude or rename it, or choose another %s)",
+                      names[i], keys[i], keys[i]);
+        record_reject_at(w->r, names[i]);
+        return false;
+    }
+    return true;
+}
+
+/* What is put into the document once it is built: name, type and value of each. */
+static size_t bytes_behind(const struct mapping *m, const struct effects *f)
+{
+    const struct config_route *route = m->route;
+    size_t bytes = 0;
+
+    if (m->conflict_field != NULL)
+        bytes += strlen(m->conflict_field) + 7 + CANONICAL_HASH_BYTES;
+    if (config_has_fence(route) && route->lock.fence_field != NULL)
+        bytes += strlen(route->lock.fence_field) + 10;
+    if (f != NULL && f->number != NULL)
+        bytes += strlen(route->sequence.field) + 10;
+    if (f != NULL && f->number != NULL && f->number->before != NULL)
+        bytes += strlen(route->sequence.template_field) + strlen(f->number->before) +
+                 strlen(f->number->behind) + 27; /* a number has 20 at most */
+    return bytes;
+}
+
 static struct json_bson_in bson_in(const struct mapping_work *w)
 {
     return (struct json_bson_in){.root = w->tree,
@@ -371,12 +409,7 @@ static bool to_document(struct mapping_work *w, struct write_op *out)
     size_t used = (size_t)out->filter->len * (in_id ? 2 : 1);
     bool odd_names;
 
-    if (w->m->conflict_field != NULL) /* type, name, length, subtype */
-        used += strlen(w->m->conflict_field) + 7 + CANONICAL_HASH_BYTES;
-    if (config_has_fence(w->m->route) &&
-        w->m->route->lock.fence_field != NULL) /* type, name, number */
-        used += strlen(w->m->route->lock.fence_field) + 10;
-
+    used += bytes_behind(w->m, out->effects);
     switch (
         json_bson_build(&in, used < MAX_BYTES ? MAX_BYTES - used : 0, &out->document, &odd_names)) {
     case JSON_BSON_TOO_DEEP:
@@ -418,7 +451,7 @@ static enum mapping_verdict no_value(const struct mapping *m, struct record *r)
 static bool build_document(struct mapping_work *w, struct write_op *out)
 {
     return mapping_shape(w) && id_is_usable(w) && hash_has_place(w) && fence_has_place(w) &&
-           to_document(w, out);
+           number_has_place(w) && to_document(w, out);
 }
 
 static bool build(struct mapping_work *w, struct write_op *out)

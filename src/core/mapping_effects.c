@@ -24,19 +24,29 @@ static bool entity_new(struct mapping *m, struct err *e)
            err_wrap(e, "operation.source");
 }
 
-static bool amount_new(struct mapping_amount *a, const struct config_pair *pair, struct err *e)
+static void find_type(const struct config_route *route, const char *path, struct mapping_amount *a)
+{
+    for (size_t i = 0; i < route->types.n; i++)
+        if (strcmp(route->types.items[i].name, path) == 0)
+            a->has_type = types_parse(route->types.items[i].value, &a->type);
+}
+
+static bool amount_new(const struct config_route *route, struct mapping_amount *a,
+                       const struct config_pair *pair, struct err *e)
 {
     json_t *value = json_loads(pair->value, JSON_DECODE_ANY, NULL);
     bool ok = true;
 
     a->name = pair->name;
-    if (json_is_integer(value))
+    if (json_is_integer(value)) {
         a->amount = json_integer_value(value);
-    else if (json_is_string(value))
+    } else if (json_is_string(value)) {
+        find_type(route, json_string_value(value), a);
         ok = path_init(&a->path, json_string_value(value), e) || err_wrap(e, "counter.inc");
-    else
+    } else {
         ok = err_set(e, ERR_CONFIG, 0, "counter.inc: \"%s\" is neither a number nor a path",
                      pair->name);
+    }
     json_decref(value);
     return ok;
 }
@@ -50,7 +60,7 @@ static bool counter_new(struct mapping *m, const struct config_counter *c, struc
         return false;
     counter->amounts = mem_array(c->inc.n, sizeof(*counter->amounts));
     for (size_t i = 0; i < c->inc.n; i++) {
-        if (!amount_new(&counter->amounts[counter->n_amounts++], &c->inc.items[i], e))
+        if (!amount_new(m->route, &counter->amounts[counter->n_amounts++], &c->inc.items[i], e))
             return false;
     }
     return true;
@@ -164,7 +174,31 @@ bool mapping_action(const struct mapping *m, struct record *r, enum effect_actio
 
 /* --- what it moves --- */
 
-static bool amount_value(const struct record *r, const struct mapping_amount *a, int64_t *out)
+/* The value as the document has it. */
+static bool amount_node(const struct mapping *m, const struct record *r,
+                        const struct mapping_amount *a, const json_t *node, bson_value_t *out)
+{
+    struct mapping_type type = {.path = a->path, .type = a->type};
+    struct typed typed;
+    const char *why;
+
+    if (!a->has_type || json_is_null(node))
+        return mapping_scalar(r, node, out);
+    switch (mapping_convert(m, r, &type, node, &typed, &why)) {
+    case TYPES_REFUSED:
+        return false;
+    case TYPES_SAME:
+        return mapping_scalar(r, node, out);
+    case TYPES_CONVERTED:
+        break;
+    }
+    *out = typed.value;
+    typed_clear(&typed);
+    return out->value_type == BSON_TYPE_INT64 || out->value_type == BSON_TYPE_DOUBLE;
+}
+
+static bool amount_value(const struct mapping *m, const struct record *r,
+                         const struct mapping_amount *a, int64_t *out)
 {
     bson_value_t value = {0};
     json_t *node;
@@ -174,7 +208,7 @@ static bool amount_value(const struct record *r, const struct mapping_amount *a,
         return true;
     }
     if (r->json == NULL || path_get(&a->path, r->json, &node) != PATH_FOUND ||
-        !mapping_scalar(r, node, &value))
+        !amount_node(m, r, a, node, &value))
         return false;
     if (value.value_type == BSON_TYPE_INT32)
         *out = value.value.v_int32;
@@ -199,7 +233,7 @@ static bool add_move(const struct mapping *m, struct record *r, uint32_t counter
         return false;
     f->bytes += move->filter->len;
     for (size_t i = 0; i < c->n_amounts; i++) {
-        if (amount_value(r, &c->amounts[i], &move->by[i]))
+        if (amount_value(m, r, &c->amounts[i], &move->by[i]))
             continue;
         record_reject(r, REASON_EFFECT_VALUE, 0,
                       "counter: \"%s\", which \"%s\" counts, is missing or no integer of 64 bits",
