@@ -1,0 +1,104 @@
+"""Effects without transactions, on a standalone mongod: the steps, who dies, who sleeps, what the sweep completes."""
+import datetime
+import os
+import random
+import signal
+import subprocess
+import time
+
+from bson.int64 import Int64
+from effects import WAYS, wait_committed
+from fault_points import setup_of
+from harness import BINARY, wait_until
+
+
+def test_the_steps_on_a_standalone(standalone):
+    program = BINARY.parent / "tests" / "system" / "system_test_mongo_log"
+    done = subprocess.run([program], env={**os.environ, "MONGO_URI": standalone.mongo_uri}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=150)
+    print(done.stdout)
+    assert done.returncode == 0
+
+
+def test_kill_9_in_the_middle(standalone, tmp_path):
+    topic = WAYS["follows by log"](standalone, 4)
+    setup = setup_of(standalone, tmp_path, topic)
+    setup.sections["worker"].update(threads=2)
+    random.seed(5)
+    topic.send(topic.make(1500, people=40))
+    try:
+        for _ in range(3):
+            before = topic.ledger.count_documents({})
+            worker = setup.start()
+            wait_until(lambda: topic.ledger.count_documents({}) > min(before + 100, 1499), 30, "some are stored")
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.wait(10)
+            topic.send_old(100)
+        workers = [setup.start(), setup.start()]
+        wait_committed(standalone, setup.group, [topic])
+        assert [w.terminate() for w in workers] == [0, 0]
+        topic.wait_closed()
+        topic.check()
+    finally:
+        setup.close()
+
+
+def test_a_process_that_slept(standalone, tmp_path):
+    """Stopped for longer than an attempt (1 s) and its session, while another one does the work, then continued."""
+    topic = WAYS["follows by log"](standalone, 2)
+    setup = setup_of(standalone, tmp_path, topic)
+    setup.sections["kafka"]["properties"].update({"session.timeout.ms": "1000", "heartbeat.interval.ms": "200"})
+    random.seed(6)
+    topic.send(topic.make(1200, people=30))
+    try:
+        first = setup.start()
+        wait_until(lambda: topic.ledger.count_documents({}) > 50, 30, "it works")
+        os.kill(first.pid, signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        second = setup.start()
+        wait_committed(standalone, setup.group, [topic])
+        wait_until(lambda: time.monotonic() > stopped_at + 2.5, 10)
+        topic.check()
+        os.kill(first.pid, signal.SIGCONT)
+        topic.send(topic.make(200, people=30))
+        topic.send_old(200)
+        wait_committed(standalone, setup.group, [topic])
+        assert [w.terminate() for w in (first, second)] == [0, 0]
+        topic.wait_closed()
+        topic.check()
+    finally:
+        setup.close()
+
+
+def test_the_sweep_completes_what_nobody_comes_back_for(standalone, tmp_path):
+    topic = WAYS["block by log"](standalone, 1)
+    setup = setup_of(standalone, tmp_path, topic)
+    users = f"tests.{topic.name}_users"
+    left = {"eventId": "left", "_effects": {
+        "at": datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(minutes=10),
+        "moves": [{"c": users, "f": {"_id": "ann"}, "by": {"orders": Int64(1), "spent": Int64(30)}}]}}
+    topic.documents.insert_one(left)
+    try:
+        workers = [setup.start(), setup.start()]
+        topic.wait_closed()
+        assert topic.counters("users", ["orders", "spent"]) == {"ann": (1, 30)}
+        assert "open" in {i for index in topic.documents.index_information() for i in index.split("_")}
+        assert [w.terminate() for w in workers] == [0, 0]
+        assert any(w.saw("effects that were left open are completed") for w in workers)
+    finally:
+        setup.close()
+
+
+def test_numbers_of_two_processes(standalone, tmp_path):
+    for way in ("block", "block by log"):
+        topic = WAYS[way](standalone, 4)
+        setup = setup_of(standalone, tmp_path, topic)
+        topic.send(topic.make(800))
+        topic.send_old(100)
+        try:
+            workers = [setup.start(), setup.start()]
+            wait_committed(standalone, setup.group, [topic])
+            assert [w.terminate() for w in workers] == [0, 0]
+            topic.check()
+        finally:
+            setup.close()
