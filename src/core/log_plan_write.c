@@ -20,6 +20,14 @@ static const bson_t *group_of(const struct log_plan *p, size_t i)
     return p->ops[i].effects->number->group;
 }
 
+static bool lacks_number(const struct log_plan *p, size_t i)
+{
+    const struct log_item *item = &p->items[i];
+
+    return p->has_number && item->state == LOG_NEW && !item->numbered && p->ops[i].effects &&
+           p->ops[i].effects->number;
+}
+
 bool log_number_next(struct log_plan *p, struct log_command *c)
 {
     const bson_t *group = NULL;
@@ -27,10 +35,8 @@ bool log_number_next(struct log_plan *p, struct log_command *c)
     p->n_sent = 0;
     for (size_t k = 0; p->has_number && k < p->n_round; k++) {
         size_t i = p->round[k];
-        const struct log_item *item = &p->items[i];
 
-        if (item->state != LOG_NEW || item->numbered || !p->ops[i].effects ||
-            !p->ops[i].effects->number)
+        if (!lacks_number(p, i))
             continue;
         if (!group)
             group = group_of(p, i);
@@ -113,6 +119,13 @@ bool log_write_next(struct log_plan *p, struct log_command *c)
         struct log_lane *lane = item->lane == LOG_NO_LANE ? NULL : &p->lanes[item->lane];
 
         if (item->state != LOG_NEW)
+            continue;
+        if (lacks_number(p, i)) { /* somebody else had it: first another one */
+            if (lane)
+                lane->held = p->stamp;
+            continue;
+        }
+        if (lane && lane->held == p->stamp)
             continue;
         if (lane && log_is_blocked(p, i)) {
             log_settle(p, i, log_later(lane->why, lane->code));
