@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "core/config.h"
 #include "ports/bus.h"
+#include "ports/listener.h"
 #include "ports/lock.h"
 #include "ports/seen_store.h"
 
@@ -36,6 +37,12 @@ bool redis_lock_new(const struct config *c, struct lock *out, struct err *e) MUS
  * understood. */
 bool redis_seen_new(const struct config *c, struct seen_store *out, struct err *e) MUST_CHECK;
 void redis_seen_free(struct seen_store *s); /* no session is left; none: nothing happens */
+
+/* Subscribes to these, of which it makes copies, with its first call. ERR_CONFIG: the URI is not
+ * understood. */
+bool redis_listener_new(const struct config *c, const char *const *channels, size_t n,
+                        struct listener *out, struct err *e) MUST_CHECK;
+void redis_listener_free(struct listener *l); /* none: nothing happens */
 
 /* Connects, authenticates, selects and pings, for check and start. */
 bool redis_ping(const struct config *c, struct err *e) MUST_CHECK;

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "base/metrics.h"
 #include "core/config.h"
 #include "core/mapping.h"
@@ -40,8 +41,12 @@ struct seen_cache_options {
 struct seen_cache *seen_cache_new(const struct seen_cache_options *options);
 void seen_cache_free(struct seen_cache *c); /* NULL is fine; no session is left */
 
-/* Any thread: what the route has seen is not known any more. */
+/* Any thread: what the route has seen is not known any more in this process. */
 void seen_cache_forget(struct seen_cache *c, uint32_t route);
+
+/* Any thread. Routes with seen.drop_on begin without trust: as long as there is none, nothing is
+ * known, in neither level. */
+void seen_cache_trust(struct seen_cache *c, uint32_t route, bool trusted);
 
 /* A worker's own. */
 struct seen_session;
@@ -60,6 +65,9 @@ struct seen_part {
     const bool *by_others; /* n_seen: not this process has seen it; the session's, until the next */
 };
 void seen_ask(struct seen_session *s, uint32_t route, struct seen_part *part);
+
+/* What processes share of the route is worth nothing from now on. True where nothing is shared. */
+bool seen_forget_shared(struct seen_session *s, uint32_t route, struct err *e);
 
 /* What became of the n that were left by the last seen_ask(). */
 void seen_learn(struct seen_session *s, uint32_t route, const struct outcome *outcomes, size_t n);

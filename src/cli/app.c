@@ -190,6 +190,23 @@ static bool open_seen_store(struct app *a, struct err *e)
     return !any || redis_seen_new(a->config, &a->seen_store, e);
 }
 
+static bool start_listening(struct app *a, struct err *e)
+{
+    struct seen_listener_options o = {.config = a->config,
+                                      .cache = a->seen,
+                                      .instance_id = a->instance_id,
+                                      .metrics = a->metrics};
+    size_t n;
+    const char **channels = seen_listener_channels(a->config, &n);
+    bool ok = n == 0 || redis_listener_new(a->config, channels, n, &a->listener, e);
+
+    mem_free(channels);
+    o.listener = a->listener;
+    if (ok && n > 0)
+        a->seen_listener = seen_listener_start(&o);
+    return ok;
+}
+
 bool app_start(struct app *a, bool until_end, struct err *e)
 {
     struct intake_options options = {.config = a->config,
@@ -218,6 +235,8 @@ bool app_start(struct app *a, bool until_end, struct err *e)
     a->shared.deadletter = a->deadletter;
     a->shared.notifier = a->notifier;
     a->shared.seen = a->seen = open_seen(a);
+    if (!start_listening(a, e))
+        return false;
     a->shared.metrics = a->run_metrics;
     a->shared.routes = a->routes;
     a->shared.stop = &a->stop;
@@ -294,6 +313,8 @@ void app_close(struct app *a)
         http_stop(a->http);
     sweep_free(a->sweep);
     notifier_free(a->notifier);
+    seen_listener_stop(a->seen_listener);
+    redis_listener_free(&a->listener);
     seen_cache_free(a->seen);
     redis_seen_free(&a->seen_store);
     guards_free(a->guards);

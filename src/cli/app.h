@@ -19,6 +19,7 @@
 #include "run/notifier.h"
 #include "run/pipeline.h"
 #include "run/run_metrics.h"
+#include "run/seen_listener.h"
 #include "run/worker.h"
 
 enum { APP_CHORES_MAX = 8 };
@@ -37,6 +38,8 @@ struct app {
     struct bus bus;
     struct seen_cache *seen;
     struct seen_store seen_store;
+    struct listener listener;
+    struct seen_listener *seen_listener;
     struct lock lock;
     struct guards *guards;
     struct notifier *notifier;

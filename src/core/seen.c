@@ -230,10 +230,25 @@ void seen_add(struct seen *s, struct seen_id id, int64_t now_ms)
     link_newest(s, number);
 }
 
+/* Somebody may say it very often: it should not cost more than what there is. */
+static void clear_slots(struct seen *s)
+{
+    if (s->n > s->mask / 64) {
+        memset(s->slots, 0, (s->mask + 1) * sizeof *s->slots);
+        return;
+    }
+    for (uint32_t number = s->newest; number != NONE; number = entry_of(s, number)->older) {
+        size_t at = home_of(s, entry_of(s, number)->id);
+
+        while (s->slots[at] != number) /* past those that are cleared already */
+            at = (at + 1) & s->mask;
+        s->slots[at] = NONE;
+    }
+}
+
 void seen_forget(struct seen *s)
 {
-    if (s->n > 0)
-        memset(s->slots, 0, (s->mask + 1) * sizeof *s->slots);
+    clear_slots(s);
     s->n = s->used = 0;
     s->newest = s->oldest = s->free = NONE;
 }

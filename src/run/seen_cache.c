@@ -33,6 +33,7 @@ struct route_seen {
     pthread_mutex_t lock;
     struct seen *set;    /* lock; NULL: the route has none */
     uint64_t generation; /* lock */
+    bool trusted;        /* lock */
 };
 
 struct seen_cache {
@@ -125,6 +126,7 @@ static void make_route(struct route_seen *r, const struct config_route *c,
         r->shared_hits = lookups(m, c->name, "redis", "hit");
         r->shared_misses = lookups(m, c->name, "redis", "miss");
     }
+    r->trusted = c->seen.drop_on == NULL || c->seen.drop_on[0] == '\0';
     r->set = seen_new((size_t)c->seen.entries, (size_t)c->seen.bytes, c->seen.ttl_ms);
     metric_set(r->bytes, (int64_t)seen_bytes(r->set));
 }
@@ -181,6 +183,15 @@ void seen_cache_forget(struct seen_cache *c, uint32_t route)
         metric_set(r->entries, 0);
         metric_add(r->forgotten, 1);
     }
+    unlock(r);
+}
+
+void seen_cache_trust(struct seen_cache *c, uint32_t route, bool trusted)
+{
+    struct route_seen *r = &c->routes[route];
+
+    lock(r);
+    r->trusted = trusted;
     unlock(r);
 }
 
@@ -250,6 +261,7 @@ static void ask_process(struct seen_session *s, struct route_seen *r, size_t n)
     lock(r);
     s->generation = r->generation;
     for (size_t i = 0; i < n; i++) {
+        s->known[i] = s->known[i] && r->trusted;
         s->hit[i] = s->known[i] && seen_has(r->set, s->ids[i], now_ms);
         asked += s->known[i];
         hits += s->hit[i];
@@ -389,6 +401,13 @@ void seen_ask(struct seen_session *s, uint32_t route, struct seen_part *part)
         ask_store(s, route, part->n);
     part_sort(s, part);
     part->by_others = s->by_others;
+}
+
+bool seen_forget_shared(struct seen_session *s, uint32_t route, struct err *e)
+{
+    if (!s->store || !s->cache->routes[route].shared)
+        return true;
+    return s->cache->store.ops->forget(s->store, route, e);
 }
 
 void seen_learn(struct seen_session *s, uint32_t route, const struct outcome *outcomes, size_t n)

@@ -23,6 +23,7 @@
 #include "core/look.h"
 #include "fakes/check.h"
 #include "fakes/dice.h"
+#include "run/seen_listener.h"
 #include "run/worker.h"
 
 enum { IDS = 400, ROUTES = 2, LANES = 7, LONG_MS = 20000, BATCH = 50, GATE = IDS - 1 };
@@ -445,7 +446,7 @@ struct store {
     struct seen_id ids[IDS]; /* lock, all */
     size_t n;
     bool away;
-    size_t asks, enters, sessions;
+    size_t asks, enters, sessions, forgets;
 };
 
 static void *store_open(void *self)
@@ -507,8 +508,24 @@ static bool store_enter(void *session, uint32_t route, const struct seen_id *ids
     return ok || err_set(e, ERR_TRANSIENT, 0, "away");
 }
 
-static const struct seen_store_ops store_ops = {
-    .open = store_open, .close = store_close, .ask = store_ask, .enter = store_enter};
+static bool store_forget(void *session, uint32_t route, struct err *e)
+{
+    struct store *s = session;
+
+    CHECK(route == 0, "it is not shared");
+    (void)pthread_mutex_lock(&s->lock);
+    bool ok = !s->away;
+    s->n = ok ? 0 : s->n;
+    s->forgets++;
+    (void)pthread_mutex_unlock(&s->lock);
+    return ok || err_set(e, ERR_TRANSIENT, 0, "away");
+}
+
+static const struct seen_store_ops store_ops = {.open = store_open,
+                                                .close = store_close,
+                                                .ask = store_ask,
+                                                .enter = store_enter,
+                                                .forget = store_forget};
 
 static struct seen_id id_in_r0(int64_t id)
 {
@@ -587,6 +604,139 @@ static void test_the_store_is_away(void **state)
     routes[0].seen.redis = NULL;
 }
 
+/* --- what others say --- */
+
+struct voice {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum listener_event event; /* lock; the next, NOTHING: none yet */
+    const char *channel, *text;
+    size_t taken, left; /* lock */
+};
+
+static enum listener_event voice_next(void *self, int wait_ms, struct listener_message *out,
+                                      struct err *e)
+{
+    struct voice *v = self;
+
+    (void)wait_ms;
+    (void)err_set(e, ERR_TRANSIENT, 0, "gone");
+    (void)pthread_mutex_lock(&v->lock);
+    enum listener_event event = v->event;
+    v->event = LISTENER_NOTHING;
+    *out = (struct listener_message){slice_text(v->channel), slice_text(v->text)};
+    v->taken += event != LISTENER_NOTHING;
+    (void)pthread_mutex_unlock(&v->lock);
+    pause_1ms();
+    return event;
+}
+
+static void voice_leave(void *self)
+{
+    struct voice *v = self;
+
+    (void)pthread_mutex_lock(&v->lock);
+    v->left++;
+    (void)pthread_mutex_unlock(&v->lock);
+}
+
+static size_t taken(struct voice *v)
+{
+    (void)pthread_mutex_lock(&v->lock);
+    size_t n = v->taken;
+    (void)pthread_mutex_unlock(&v->lock);
+    return n;
+}
+
+/* Until it was acted upon: the second is taken after that. */
+static void say(struct voice *v, enum listener_event event, const char *channel, const char *text)
+{
+    int64_t end_ms = clock_mono_ms() + LONG_MS;
+
+    for (int i = 0; i < 2; i++) {
+        size_t before = taken(v);
+
+        (void)pthread_mutex_lock(&v->lock);
+        v->event = i == 0 ? event : LISTENER_MESSAGE;
+        v->channel = i == 0 ? channel : "nobody's";
+        v->text = text;
+        (void)pthread_mutex_unlock(&v->lock);
+        for (; taken(v) == before; pause_1ms())
+            CHECK(clock_mono_ms() < end_ms, "nobody listens");
+    }
+}
+
+/* Is event 1 known? It is stored, and acknowledged once more when it is not. */
+static bool is_known(struct world *w)
+{
+    int before = times_written(w, 0, 1);
+
+    offer(w, 0, 1, 0);
+    wait_open(w, 0);
+    return times_written(w, 0, 1) == before;
+}
+
+static char drop_channel[] = "c";
+
+static void test_others_say_forget(void **state)
+{
+    static const char ours[] = "{\"pattern\":\"*:s.a:*\",\"instanceId\":\"you\"}",
+                      of_others[] = "{\"pattern\":\"*:s.b:*\",\"instanceId\":\"you\"}",
+                      own[] = "{\"pattern\":\"*:s.a:*\",\"instanceId\":\"me\"}";
+    static const struct listener_ops ops = {.next = voice_next, .leave = voice_leave};
+    struct voice v = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct store store = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    static struct world w;
+    size_t n;
+
+    (void)state;
+    routes[0].seen.drop_on = drop_channel;
+    routes[0].seen.redis = shared_prefix;
+    const char **channels = seen_listener_channels(&config, &n);
+    assert_int_equal(n, 1);
+    assert_string_equal(channels[0], "c");
+    mem_free(channels);
+    world_open_with(&w, 1, (struct seen_store){&store_ops, &store});
+    struct seen_listener_options o = {.config = &config,
+                                      .cache = w.shared.seen,
+                                      .listener = {&ops, &v},
+                                      .instance_id = "me",
+                                      .metrics = w.metrics};
+    struct seen_listener *l = seen_listener_start(&o);
+    assert_false(is_known(&w)); /* nobody has joined yet: nothing is known, and not learnt */
+    assert_false(is_known(&w));
+    say(&v, LISTENER_JOINED, "", "");
+    assert_int_equal(store.forgets, 1);
+    assert_false(is_known(&w));
+    assert_true(is_known(&w));
+    say(&v, LISTENER_MESSAGE, "c", of_others);
+    say(&v, LISTENER_MESSAGE, "c", own);
+    say(&v, LISTENER_MESSAGE, "another", ours);
+    assert_true(is_known(&w));
+    say(&v, LISTENER_MESSAGE, "c", ours);
+    assert_int_equal(store.forgets, 2);
+    assert_false(is_known(&w));
+    assert_true(is_known(&w));
+    say(&v, LISTENER_LOST, "", "");
+    assert_false(is_known(&w));
+    assert_false(is_known(&w));
+    say(&v, LISTENER_JOINED, "", "");
+    assert_false(is_known(&w));
+    assert_true(is_known(&w));
+    (void)pthread_mutex_lock(&store.lock);
+    store.away = true; /* others can't be told: who doesn't know whether they know must not trust */
+    (void)pthread_mutex_unlock(&store.lock);
+    size_t left = v.left;
+    say(&v, LISTENER_MESSAGE, "c", ours);
+    assert_int_equal(v.left, left + 1);
+    assert_false(is_known(&w));
+    assert_false(is_known(&w));
+    seen_listener_stop(l);
+    world_close(&w);
+    assert_int_equal(store.sessions, 0);
+    routes[0].seen.redis = routes[0].seen.drop_on = NULL;
+}
+
 /* --- all at once --- */
 
 static void test_faults(void **state)
@@ -638,6 +788,7 @@ int main(void)
         cmocka_unit_test(test_what_was_on_its_way_is_forgotten_too),
         cmocka_unit_test(test_what_others_have_seen),
         cmocka_unit_test(test_the_store_is_away),
+        cmocka_unit_test(test_others_say_forget),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

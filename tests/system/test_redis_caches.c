@@ -361,6 +361,80 @@ static void a_server_that_does_not_answer(void **state)
     scene_close(&s);
 }
 
+/* --- the listener --- */
+
+static enum listener_event hear(struct listener *l, struct listener_message *m)
+{
+    int64_t end_ms = clock_mono_ms() + HELP_PATIENCE_MS;
+    enum listener_event event = LISTENER_NOTHING;
+    struct err e;
+
+    while (event == LISTENER_NOTHING) {
+        CHECK(clock_mono_ms() < end_ms, "nothing is heard");
+        event = l->ops->next(l->self, 100, m, &e);
+    }
+    return event;
+}
+
+static void rejoin(struct listener *l)
+{
+    struct listener_message m;
+
+    while (hear(l, &m) != LISTENER_JOINED)
+        ;
+}
+
+static void assert_hears(struct listener *l, const char *channel, const char *text)
+{
+    struct listener_message m;
+
+    assert_int_equal(hear(l, &m), LISTENER_MESSAGE);
+    assert_true(slice_equal(m.channel, slice_text(channel)));
+    assert_true(slice_equal(m.text, slice_text(text)));
+}
+
+static void a_listener(void **state)
+{
+    static const char *const channels[] = {"a", "b"};
+    struct listener_message m;
+    struct listener l;
+    struct scene s;
+    struct err e;
+
+    (void)state;
+    scene_open(&s);
+    CHECK(redis_listener_new(&s.config, channels, 2, &l, &e), "%s", e.text);
+    rejoin(&l);
+    assert_int_equal(help_do(s.own, "PUBLISH a one"), 1);
+    assert_int_equal(help_do(s.own, "PUBLISH c nobody"), 0);
+    assert_int_equal(help_do(s.own, "PUBLISH b two"), 1);
+    assert_hears(&l, "a", "one");
+    assert_hears(&l, "b", "two");
+    (void)help_do(s.own, "CLIENT KILL TYPE pubsub");
+    assert_int_equal(hear(&l, &m), LISTENER_LOST);
+    rejoin(&l);
+    (void)kill(s.server.pid, SIGSTOP); /* silent, and not closed: found by the PING */
+    assert_int_equal(hear(&l, &m), LISTENER_LOST);
+    (void)kill(s.server.pid, SIGCONT);
+    rejoin(&l);
+    int64_t until_ms = clock_mono_ms() + 5000; /* longer than silence and time-out */
+    while (clock_mono_ms() < until_ms) {
+        enum listener_event event = l.ops->next(l.self, 100, &m, &e);
+        CHECK(event == LISTENER_NOTHING || event == LISTENER_LOST || event == LISTENER_JOINED, "?");
+    }
+    redisReply *info = redisCommand(s.own, "INFO commandstats");
+    assert_non_null(strstr(info->str, "cmdstat_ping:"));
+    freeReplyObject(info);
+    l.ops->leave(l.self);
+    rejoin(&l);
+    (void)help_do(s.own, "ACL SETUSER default resetchannels");
+    l.ops->leave(l.self);
+    while (hear(&l, &m) != LISTENER_LOST)
+        ;
+    redis_listener_free(&l);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +445,7 @@ int main(void)
         cmocka_unit_test(what_one_enters_others_find),
         cmocka_unit_test(a_new_generation_knows_nothing),
         cmocka_unit_test(a_server_that_does_not_answer),
+        cmocka_unit_test(a_listener),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

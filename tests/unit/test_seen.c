@@ -147,6 +147,28 @@ static void test_entries_bound_the_bytes(void **state)
     seen_free(s);
 }
 
+/* Few in a large table, and many: forgotten in two ways. */
+static void test_all_is_forgotten(void **state)
+{
+    static const uint64_t counts[] = {0, 1, 5, 100, 20000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct seen *s = seen_new(20000, 1 << 30, 1000);
+
+        for (int round = 0; round < 2; round++) {
+            for (uint64_t n = 0; n < counts[i]; n++)
+                seen_add(s, number(n), 0);
+            assert_int_equal(seen_entries(s), counts[i]);
+            seen_forget(s);
+            assert_int_equal(seen_entries(s), 0);
+            for (uint64_t n = 0; n < counts[i]; n++)
+                assert_false(seen_has(s, number(n), 0));
+        }
+        seen_free(s);
+    }
+}
+
 static void test_asking_does_not_prolong(void **state)
 {
     struct seen *s = seen_new(10, 4096, 100);
@@ -196,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_against_a_naive_one),
         cmocka_unit_test(test_bytes_bound_the_entries),
         cmocka_unit_test(test_entries_bound_the_bytes),
+        cmocka_unit_test(test_all_is_forgotten),
         cmocka_unit_test(test_asking_does_not_prolong),
         cmocka_unit_test(test_ids),
     };
