@@ -27,7 +27,6 @@
 #ifndef IDEMSINK_CORE_REPAIR_H
 #define IDEMSINK_CORE_REPAIR_H
 
-#include "core/mapping.h"
 #include "core/reconcile.h"
 
 enum repair_way { REPAIR_SNAPSHOT, REPAIR_COMPARE };
@@ -61,9 +60,9 @@ enum repair_end {
 
 struct repair;
 
-/* mappings: by route. All stays borrowed. apply: set what differs. */
+/* All stays borrowed. apply: set what differs. */
 struct repair *repair_new(const struct reconcile_family *f, const struct config *config,
-                          struct mapping *const *mappings, enum repair_way way, bool apply);
+                          enum repair_way way, bool apply);
 void repair_free(struct repair *r); /* NULL is fine */
 
 /* key: canonical, of reconcile_group() or reconcile_counter_key(); copied. */

@@ -227,8 +227,7 @@ static bool report(struct command *cmd, const struct reconcile_books *b)
     return balanced;
 }
 
-static enum exit_code run(struct command *cmd, const struct config *config,
-                          struct mapping *const *mappings, struct err *e)
+static enum exit_code run(struct command *cmd, const struct config *config, struct err *e)
 {
     const struct reconcile_calls calls = {.found = found,
                                           .unable = unable,
@@ -238,8 +237,7 @@ static enum exit_code run(struct command *cmd, const struct config *config,
                                           .ctx = cmd};
     struct mongo *m = mongo_new(config, e);
     struct reconcile_books books;
-    bool ok = m && mongo_ping(m, e) &&
-              reconcile_all(m, config, mappings, &cmd->options, &calls, &books, e);
+    bool ok = m && mongo_ping(m, e) && reconcile_all(m, config, &cmd->options, &calls, &books, e);
 
     mongo_free(m);
     clear_line(cmd);
@@ -257,7 +255,6 @@ enum exit_code cmd_reconcile(const struct args *args)
 {
     struct command cmd = {.args = args, .started_ms = clock_wall_ms()};
     enum exit_code code = EXIT_BAD_USAGE;
-    struct mapping **mappings;
     struct config *config;
     struct err e;
 
@@ -271,9 +268,7 @@ enum exit_code cmd_reconcile(const struct args *args)
 
         cmd.options.owner = owner;
         cmd.terminal = isatty(STDERR_FILENO) == 1;
-        mappings = cli_mappings(config, owner, &e);
-        code = mappings ? run(&cmd, config, mappings, &e) : cli_fail(&e);
-        cli_mappings_free(mappings, config->n_routes);
+        code = run(&cmd, config, &e);
         mem_free(owner);
     }
     buf_clear(&cmd.found);

@@ -283,7 +283,7 @@ static bool compare_family(struct reconcile_work *w, const struct reconcile_fami
         if (f->sources[i].counter->inc.n > most)
             most = f->sources[i].counter->inc.n;
     fw.sums = mem_array(most, sizeof *fw.sums);
-    fw.repair = repair_new(f, w->config, w->mappings, way, w->o->apply);
+    fw.repair = repair_new(f, w->config, way, w->o->apply);
     fw.repairer = mongo_repairer_new(w->m);
     ok = compare_part(&fw, 0, 1);
     mongo_repairer_free(fw.repairer);
@@ -351,17 +351,12 @@ static bool take_lease(struct reconcile_work *w)
     return !w->failed && held;
 }
 
-bool reconcile_all(struct mongo *m, const struct config *config, struct mapping *const *mappings,
-                   const struct reconcile_options *o, const struct reconcile_calls *calls,
-                   struct reconcile_books *books, struct err *e)
+bool reconcile_all(struct mongo *m, const struct config *config, const struct reconcile_options *o,
+                   const struct reconcile_calls *calls, struct reconcile_books *books,
+                   struct err *e)
 {
-    struct reconcile_work w = {.m = m,
-                               .config = config,
-                               .mappings = mappings,
-                               .o = o,
-                               .calls = calls,
-                               .books = books,
-                               .e = e};
+    struct reconcile_work w = {
+        .m = m, .config = config, .o = o, .calls = calls, .books = books, .e = e};
     struct err ignored;
 
     *books = (struct reconcile_books){0};

@@ -5,7 +5,6 @@
 #ifndef IDEMSINK_CLI_RECONCILE_H
 #define IDEMSINK_CLI_RECONCILE_H
 
-#include "core/mapping.h"
 #include "core/repair.h"
 #include "io/mongo.h"
 #include "io/mongo_lease.h"
@@ -57,15 +56,14 @@ struct reconcile_books {
 };
 
 /* False: a service failed; what was found until then has been told. */
-bool reconcile_all(struct mongo *m, const struct config *config, struct mapping *const *mappings,
-                   const struct reconcile_options *o, const struct reconcile_calls *calls,
-                   struct reconcile_books *books, struct err *e) MUST_CHECK;
+bool reconcile_all(struct mongo *m, const struct config *config, const struct reconcile_options *o,
+                   const struct reconcile_calls *calls, struct reconcile_books *books,
+                   struct err *e) MUST_CHECK;
 
 /* For reconcile*.c */
 struct reconcile_work {
     struct mongo *m;
     const struct config *config;
-    struct mapping *const *mappings;
     const struct reconcile_options *o;
     const struct reconcile_calls *calls;
     struct reconcile_books *books;

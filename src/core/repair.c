@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "core/canonical.h"
 #include "core/log_doc.h"
 
 enum { ATTEMPTS = 50 };
@@ -19,7 +18,6 @@ struct ids {
 struct repair {
     const struct reconcile_family *f;
     const struct config *config;
-    struct mapping *const *mappings;
     enum repair_way way;
     bool apply;
 
@@ -86,7 +84,7 @@ static void read_applied(struct repair *r, const bson_t *document)
     uint8_t id[EFFECT_ID_BYTES];
     bson_iter_t it, list, entry;
 
-    if (!bson_iter_init_find(&it, document, "_applied") || !BSON_ITER_HOLDS_ARRAY(&it) ||
+    if (!bson_iter_init_find(&it, document, LOG_APPLIED) || !BSON_ITER_HOLDS_ARRAY(&it) ||
         !bson_iter_recurse(&it, &list))
         return;
     while (bson_iter_next(&list))
@@ -98,13 +96,12 @@ static void read_applied(struct repair *r, const bson_t *document)
 /* --- begin and end --- */
 
 struct repair *repair_new(const struct reconcile_family *f, const struct config *config,
-                          struct mapping *const *mappings, enum repair_way way, bool apply)
+                          enum repair_way way, bool apply)
 {
     struct repair *r = mem_new(sizeof *r);
 
     *r = (struct repair){.f = f,
                          .config = config,
-                         .mappings = mappings,
                          .way = way,
                          .apply = apply,
                          .step = REPAIR_END,
@@ -283,23 +280,19 @@ void repair_counter(struct repair *r, const bson_t *document)
     read_applied(r, document);
 }
 
-static void id_of(const struct repair *r, size_t source, const bson_t *filter,
-                  uint8_t id[EFFECT_ID_BYTES])
+/* The id of a stored event. False: it is not ours, and has no key. */
+static bool stored_id(const struct repair *r, size_t source, const bson_t *event,
+                      uint8_t id[EFFECT_ID_BYTES])
 {
-    struct log_id own;
-
-    log_event_id(&r->config->routes[r->f->sources[source].route], filter, &own);
-    memcpy(id, own.bytes, EFFECT_ID_BYTES);
-}
-
-static bool ledger_id(const struct repair *r, const bson_t *event, uint8_t id[EFFECT_ID_BYTES])
-{
+    const struct config_route *route = &r->config->routes[r->f->sources[source].route];
     bson_t filter = BSON_INITIALIZER;
-    bson_iter_t it;
-    bool ok = bson_iter_init_find(&it, event, "_id") && canonical_append(&filter, "_id", &it);
+    struct log_id found;
+    bool ok = log_event_filter(route, event, &filter);
 
     if (ok)
-        id_of(r, r->source, &filter, id);
+        log_event_id(route, &filter, &found);
+    if (ok)
+        memcpy(id, found.bytes, EFFECT_ID_BYTES);
     bson_destroy(&filter);
     return ok;
 }
@@ -308,7 +301,7 @@ void repair_opened(struct repair *r, const bson_t *event)
 {
     uint8_t id[EFFECT_ID_BYTES];
 
-    if (!ledger_id(r, event, id))
+    if (!stored_id(r, r->source, event, id))
         return;
     if (!r->again)
         ids_add(&r->opened, id);
@@ -319,27 +312,19 @@ void repair_opened(struct repair *r, const bson_t *event)
 /* An open document of a route without an operation: it is its event. */
 static int event_counts(struct repair *r, size_t source, const bson_t *group)
 {
-    const struct mapping *m = r->mappings[r->f->sources[source].route];
     uint8_t id[EFFECT_ID_BYTES];
-    bson_t document, filter;
+    bson_t document;
     bson_iter_t it;
     const uint8_t *data;
     uint32_t len;
-    bool counts;
 
     if (!bson_iter_init_find(&it, group, "e") || !BSON_ITER_HOLDS_DOCUMENT(&it))
         return 1;
     bson_iter_document(&it, &len, &data);
-    if (!bson_init_static(&document, data, len))
-        return 1;
-    bson_init(&filter);
-    counts = !mapping_key_of_document(m, &document, &filter);
-    if (!counts) {
-        id_of(r, source, &filter, id);
-        counts = ids_has(&r->applied, id);
-    }
-    bson_destroy(&filter);
-    return counts ? 1 : 0;
+    return !bson_init_static(&document, data, len) || !stored_id(r, source, &document, id) ||
+                   ids_has(&r->applied, id)
+               ? 1
+               : 0;
 }
 
 /* An entity that an open event has added, or that one is about to remove. */
@@ -398,9 +383,9 @@ void repair_open_filter(const struct repair *r, size_t source, bson_t *filter)
     const struct config_counter *c = r->f->sources[source].counter;
     char *ns = mem_printf("%s.%s", c->database, c->collection);
 
-    BCON_APPEND(filter, "_effects.at", "{", "$exists", BCON_BOOL(true), "}", "_effects.failed", "{",
-                "$exists", BCON_BOOL(false), "}", "_effects.moves", "{", "$elemMatch", "{", "c",
-                BCON_UTF8(ns), "f", BCON_DOCUMENT(r->key), "}", "}");
+    BCON_APPEND(filter, LOG_EFFECTS ".at", "{", "$exists", BCON_BOOL(true), "}",
+                LOG_EFFECTS ".failed", "{", "$exists", BCON_BOOL(false), "}", LOG_EFFECTS ".moves",
+                "{", "$elemMatch", "{", "c", BCON_UTF8(ns), "f", BCON_DOCUMENT(r->key), "}", "}");
     mem_free(ns);
 }
 
@@ -451,9 +436,10 @@ static bson_t *apart_new(const struct repair *r, size_t source)
     if (!has_log(r, source))
         return BCON_NEW("$literal", BCON_BOOL(false));
     if (!has_ledger(r, source))
-        return BCON_NEW("$and", "[", "{", "$ne", "[", "{", "$type", BCON_UTF8("$_effects"), "}",
+        return BCON_NEW("$and", "[", "{", "$ne", "[", "{", "$type", BCON_UTF8("$" LOG_EFFECTS), "}",
                         BCON_UTF8("missing"), "]", "}", "{", "$eq", "[", "{", "$type",
-                        BCON_UTF8("$_effects.failed"), "}", BCON_UTF8("missing"), "]", "}", "]");
+                        BCON_UTF8("$" LOG_EFFECTS ".failed"), "}", BCON_UTF8("missing"), "]", "}",
+                        "]");
     for (size_t i = 0; i < r->opened.n; i++) {
         (void)snprintf(number, sizeof number, "%zu", i);
         BSON_APPEND_BINARY(&list, number, BSON_SUBTYPE_BINARY, r->opened.items[i], EFFECT_ID_BYTES);
@@ -536,7 +522,7 @@ static bool has_version(const struct repair *r)
 {
     bson_iter_t it;
 
-    return r->counter && bson_iter_init_find(&it, r->counter, "_version");
+    return r->counter && bson_iter_init_find(&it, r->counter, LOG_VERSION);
 }
 
 void repair_filter(const struct repair *r, bson_t *filter)
@@ -546,9 +532,9 @@ void repair_filter(const struct repair *r, bson_t *filter)
         return;
     for (size_t i = 0; i < r->f->n_columns; i++)
         append_unchanged(r, r->f->columns[i], filter);
-    append_unchanged(r, "_version", filter);
+    append_unchanged(r, LOG_VERSION, filter);
     if (!has_version(r))
-        append_unchanged(r, "_applied", filter);
+        append_unchanged(r, LOG_APPLIED, filter);
 }
 
 void repair_update(const struct repair *r, bson_t *update)
@@ -561,11 +547,11 @@ void repair_update(const struct repair *r, bson_t *update)
         if (r->columns[i].difference != RECONCILE_SAME)
             BSON_APPEND_INT64(&set, r->f->columns[i], r->columns[i].counted);
     if (versioned && repair_makes(r))
-        BSON_APPEND_INT64(&set, "_version", 1);
+        BSON_APPEND_INT64(&set, LOG_VERSION, 1);
     bson_append_document_end(update, &set);
     if (!versioned || repair_makes(r))
         return;
     BSON_APPEND_DOCUMENT_BEGIN(update, "$inc", &more);
-    BSON_APPEND_INT64(&more, "_version", 1);
+    BSON_APPEND_INT64(&more, LOG_VERSION, 1);
     bson_append_document_end(update, &more);
 }
