@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "core/tally.h"
 #include "io/mongo_reconcile.h"
 
 enum { LEASE_MS = 60000, SAY_EVERY = 256 };

@@ -1,10 +1,10 @@
-/* The table of core/reconcile.h: all counters of a family at once. */
+#include "core/tally.h"
+
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "core/reconcile.h"
 
 enum { LEAST = 64 };
 

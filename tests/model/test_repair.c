@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "core/log_doc.h"
 #include "core/repair.h"
 
@@ -67,9 +66,8 @@ struct data {
 
 struct world {
     struct data now, snapshot;
-    bool operation, repair_locks, worker_locks, committed_unseen;
+    bool operation, repair_locks, worker_locks, waits, committed_unseen;
     struct data pending;       /* what the repair has set and not committed */
-    int worker_adds;           /* what a worker has counted and not committed */
     int stamp, snapshot_stamp; /* of the counter document: one more per commit to it */
     int step[2];               /* of the two workers */
     bool prunes;
@@ -82,22 +80,37 @@ struct world {
 
 static struct config *config_of(bool operation, bool log)
 {
-    char *text = mem_printf("[kafka]\nbrokers='b:1'\ngroup='g'\n[mongo]\nuri='mongodb://h'\n"
-                            "[dead_letter]\ntopic='d'\n[[route]]\ntopics=['t']\n"
-                            "collection='db.c'\n%s[route.dedup]\nkey=['e']\n%s"
-                            "[[route.counter]]\ncollection='db.k'\nfilter={_id='u'}\ninc={n=1}\n",
-                            log ? "effects='log'\n" : "",
-                            operation ? "[route.entity]\nkey=['x','u']\n[route.operation]\n"
-                                        "source='o'\ninsert=['i']\ndelete=['d']\n"
-                                      : "");
-    struct config_input in = {.name = "test", .text = slice_text(text)};
-    struct err e = {0};
-    struct config *c = config_parse(&in, &e);
+    static char db[] = "db", c[] = "c", k[] = "k", ledger[] = "l", none[] = "", e[] = "e",
+                x[] = "x", u[] = "u", id[] = "_id", n[] = "n", one[] = "1";
+    static char *event[] = {e}, *entity[] = {x, u};
+    static struct config_pair filter = {.name = id, .value = u}, inc = {.name = n, .value = one};
+    static struct config_counter counter;
+    static struct config_route route;
+    static struct config config;
 
-    if (c == NULL)
-        fail_msg("%s", e.text);
-    mem_free(text);
-    return c;
+    counter = (struct config_counter){.collection = k,
+                                      .database = db,
+                                      .filter = {.items = &filter, .n = 1},
+                                      .inc = {.items = &inc, .n = 1},
+                                      .upsert = true,
+                                      .mirror = none};
+    route = (struct config_route){
+        .name = c,
+        .database = db,
+        .collection = c,
+        .under = none,
+        .source_fields = none,
+        .effects = log ? EFFECTS_LOG : EFFECTS_AUTO,
+        .dedup = {.key = {.items = event, .n = 1}, .fields = {.items = event, .n = 1}},
+        .counters = &counter,
+        .n_counters = 1};
+    if (operation) {
+        route.entity.key = route.entity.fields = (struct config_list){.items = entity, .n = 2};
+        route.operation.ledger = ledger;
+        route.operation.ledger_database = db;
+    }
+    config = (struct config){.routes = &route, .n_routes = 1};
+    return &config;
 }
 
 static void event_id(const struct world *w, int event, struct log_id *id)
@@ -261,13 +274,12 @@ static bool transaction_step(struct world *w, int worker)
         if (w->repair_locks || w->worker_locks)
             return false;
         w->worker_locks = true;
-        w->worker_adds = worker;
         break;
     case 1:
         w->now.events[worker] = EVENT_CLOSED;
         w->now.n = (w->now.counter ? w->now.n : 0) + 1;
         w->now.counter = true;
-        w->worker_locks = false;
+        w->worker_locks = w->waits = false;
         w->stamp++;
         break;
     default:
@@ -405,6 +417,7 @@ static enum repair_answer set(struct world *w, struct repair *r, enum repair_way
     if (way == REPAIR_SNAPSHOT) {
         done = !w->worker_locks && w->stamp == w->snapshot_stamp;
         w->repair_locks = done;
+        w->waits = w->worker_locks; /* until that one is through: else there is no end of runs */
         w->pending = w->snapshot;
         if (done)
             update(&w->pending, &change, makes);
@@ -529,7 +542,7 @@ static void begin(struct world *w, const struct scenario *s)
             MUST(operation_step(w));
         w->now.n = w->now.before + w->now.entity.there + s->damage;
     }
-    w->repair_locks = w->worker_locks = w->committed_unseen = false;
+    w->repair_locks = w->worker_locks = w->waits = w->committed_unseen = false;
     w->stamp = 0;
 }
 
@@ -554,30 +567,36 @@ static bool is_unseen(struct repair *r, enum repair_way way)
            (way == REPAIR_SNAPSHOT && (step == REPAIR_READ || step == REPAIR_COUNT));
 }
 
+static bool can_move(const struct world *w, const struct scenario *s, unsigned who, bool through)
+{
+    if (who == 0)
+        return !through && !w->waits;
+    return (int)who <= s->workers && w->step[who - 1] < steps_of(s) &&
+           !(s->way == REPAIR_SNAPSHOT && w->step[who - 1] == 0 &&
+             (w->repair_locks || w->worker_locks));
+}
+
 /* Whoever can move may be next. */
 static void run_once(struct world *w, const struct scenario *s, struct repair *r)
 {
-    bool moves[3] = {true, s->workers > 0, s->workers > 1};
+    bool through = false;
 
-    while (moves[0] || moves[1] || moves[2]) {
-        unsigned who[3], n = 0;
+    for (;;) {
+        unsigned who[3], n = 0, next;
 
         for (unsigned i = 0; i < 3; i++)
-            if (moves[i])
+            if (can_move(w, s, i, through))
                 who[n++] = i;
-        unsigned next = n == 1 ? who[0] : who[choose(&w->choices, n)];
-        bool moved = next == 0 ? repair_step(w, r, s->way) : worker_step(w, s->way, (int)next - 1);
-
-        while (next == 0 && moved && is_unseen(r, s->way))
+        if (n == 0)
+            return;
+        next = n == 1 ? who[0] : who[choose(&w->choices, n)];
+        if (next > 0) {
+            (void)worker_step(w, s->way, (int)next - 1);
+            continue;
+        }
+        through = !repair_step(w, r, s->way);
+        while (!through && is_unseen(r, s->way))
             (void)repair_step(w, r, s->way);
-        if (moved)
-            moves[1] = s->workers > 0, moves[2] = s->workers > 1; /* they may be free again */
-        if (!moved || (next == 0 && s->workers == 0))
-            moves[next] = moved;
-        /* A worker that is through stays so. */
-        for (int i = 0; i < 2; i++)
-            if (w->step[i] >= steps_of(s))
-                moves[i + 1] = false;
     }
 }
 
@@ -610,7 +629,6 @@ static uint64_t run_all(const struct scenario *s)
         runs++;
     } while (next_run(&w.choices));
     reconcile_plan_clear(&w.plan);
-    config_free(w.config);
     bson_destroy(key);
     return runs;
 }
@@ -653,7 +671,7 @@ static void test_compare_without_a_document(void **state)
 static void test_compare_operations(void **state)
 {
     /* Inserted; removed; the end of one and the begin of the other. */
-    static const int parts[][2] = {{0, 5}, {5, 10}, {3, 8}};
+    static const int parts[][2] = {{0, 5}, {5, 10}, {3, 9}};
 
     (void)state;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -672,7 +690,7 @@ static void test_snapshot(void **state)
     (void)state;
     run_kinds((struct scenario){.way = REPAIR_SNAPSHOT, .workers = 2, .counter = true}, 1000);
     const struct scenario s = {.way = REPAIR_SNAPSHOT, .workers = 2, .apply = true};
-    assert_true(run_all(&s) > 100);
+    assert_true(run_all(&s) > 10);
 }
 
 int main(void)
