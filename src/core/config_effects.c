@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "core/config_private.h"
+#include "core/sequence.h"
 #include "core/template.h"
 
 /* Names that we keep in counter documents ourselves. */
@@ -285,6 +286,21 @@ static bool check_own_name(struct config_parse_state *s, size_t i, const char *k
     return true;
 }
 
+/* Two values of it can be told apart, and a payload of this format has them. */
+static bool check_sequence_template(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+    struct err why;
+    struct sequence_text *t = sequence_text_new(r->sequence.template, &why);
+    bool needs_payload = t && sequence_text_needs_payload(t);
+
+    sequence_text_free(t);
+    config_at(s, "route.%zu.sequence.template", i);
+    if (needs_payload && !config_has_fields(r))
+        return config_fail(s, "a value path, and a payload of this format has no fields");
+    return t || config_fail(s, "%s", why.text);
+}
+
 static bool check_sequence_text(struct config_parse_state *s, size_t i)
 {
     const struct config_sequence *q = &s->config->routes[i].sequence;
@@ -298,7 +314,8 @@ static bool check_sequence_text(struct config_parse_state *s, size_t i)
     if (strcmp(q->template_field, q->field) == 0)
         return config_fail(config_at(s, "route.%zu.sequence.template_field", i),
                            "is the field of the number, too");
-    return check_own_name(s, i, "sequence.template_field", q->template_field);
+    return check_own_name(s, i, "sequence.template_field", q->template_field) &&
+           check_sequence_template(s, i);
 }
 
 /* As a placeholder; "{{" is a brace. */

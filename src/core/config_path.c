@@ -53,12 +53,17 @@ const char *config_source_fault(const char *source, unsigned allowed)
     for (size_t i = 0; i < sizeof source_names / sizeof source_names[0]; i++)
         if (strcmp(source, source_names[i].name) == 0 && (source_names[i].bit & allowed))
             return NULL;
-    return allowed & SOURCE_DEDUP
-               ? "is not possible here: @key, @partition, @dedup, @header.NAME or a value path"
-           : allowed & SOURCE_PATH
-               ? "is not possible here: @key, @header.NAME, @offset or a value path"
-               : "is not possible here: @topic, @partition, @offset, @timestamp, @key or "
-                 "@header.NAME (a text that starts with @ is written @@...)";
+    if (allowed & SOURCE_DEDUP)
+        return "is not possible here: @key, @partition, @dedup, @header.NAME or a value path";
+    if (!(allowed & SOURCE_PATH))
+        return "is not possible here: @topic, @partition, @offset, @timestamp, @key or "
+               "@header.NAME (a text that starts with @ is written @@...)";
+    if (allowed & SOURCE_OFFSET)
+        return "is not possible here: @key, @header.NAME, @offset or a value path";
+    if (allowed & SOURCE_TOPIC)
+        return "is not possible here: @key, @topic, @header.NAME or a value path";
+    return allowed & SOURCE_KEY ? "is not possible here: @key, @header.NAME or a value path"
+                                : "is not possible here: @header.NAME or a value path";
 }
 
 static bool inside(const char *path, const char *of)

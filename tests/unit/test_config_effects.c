@@ -1,0 +1,354 @@
+/* What is asked for beside the document and can't be meant: the place and the whole text of each
+ * error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/config.h"
+
+#define HEAD                                                                                       \
+    "[kafka]\nbrokers = \"b:9092\"\ngroup = \"g\"\n[mongo]\nuri = "                                \
+    "\"mongodb://h/\"\n[[route]]\ntopics = [\"t\"]\ncollection = \"d.c\"\n"
+#define DEDUP     "[route.dedup]\nkey = [\"id\"]\n"
+#define COUNTER   "[[route.counter]]\ncollection = \"d.users\"\n"
+#define BY_USER   "filter = {_id = \"u\"}\n"
+#define BY_ONE    "inc = {n = 1}\n"
+#define SEQUENCE  "[route.sequence]\nfield = \"n\"\n"
+#define ENTITY    "[route.entity]\nkey = [\"a\", \"b\"]\n"
+#define OPERATION "[route.operation]\nsource = \"what\"\ninsert = [\"x\"]\ndelete = [\"y\"]\n"
+#define REDIS     "[redis]\nuri = \"redis://h\"\n"
+
+struct mistake {
+    const char *toml, *expected;
+};
+
+static struct config *parse(const char *toml, struct err *e)
+{
+    return config_parse(&(struct config_input){.name = "f", .text = slice_text(toml)}, e);
+}
+
+static void check(const struct mistake *m)
+{
+    struct err e = {0};
+    struct config *c = parse(m->toml, &e);
+
+    if (c)
+        fail_msg("accepted: %s", m->toml);
+    if (strcmp(e.text, m->expected) != 0)
+        fail_msg("%s\n  got      %s\n  expected %s", m->toml, e.text, m->expected);
+    assert_int_equal(e.kind, ERR_CONFIG);
+}
+
+#define CHECK_ALL(mistakes)                                                                        \
+    for (size_t i_ = 0; i_ < sizeof(mistakes) / sizeof(mistakes)[0]; i_++)                         \
+    check(&(mistakes)[i_])
+
+static void counters(void **state)
+{
+    static const struct mistake mistakes[] = {
+        {HEAD DEDUP "[[route.counter]]", "f:11:1: route.counter.collection: is missing"},
+        {HEAD DEDUP COUNTER, "f:11:1: route.counter.filter: is missing"},
+        {HEAD DEDUP COUNTER "filter = {}\ninc = {n = 1}",
+         "f:13:1: route.counter.filter: is empty: which counter document is it?"},
+        {HEAD DEDUP COUNTER BY_USER, "f:11:1: route.counter.inc: is missing"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {}",
+         "f:14:1: route.counter.inc: is empty: nothing would be counted"},
+        {HEAD DEDUP "[[route.counter]]\ncollection = \"users\"\n" BY_USER BY_ONE,
+         "f:12:1: route.counter.collection: \"users\" has to be database.collection"},
+        {HEAD DEDUP COUNTER "filter = {_id = \"@offset\"}\n" BY_ONE,
+         "f:13:11: route.counter.filter._id: \"@offset\" is not possible here: @key, @topic, "
+         "@header.NAME or a value path"},
+        {HEAD DEDUP COUNTER "filter = {_id = \"\"}\n" BY_ONE,
+         "f:13:11: route.counter.filter._id: \"\" is an empty path"},
+        {HEAD DEDUP COUNTER "filter = {\"a.b\" = \"u\", a = \"v\"}\n" BY_ONE,
+         "f:13:24: route.counter.filter.a: collides with \"a.b\""},
+        {HEAD DEDUP COUNTER "filter = {\"$a\" = \"u\"}\n" BY_ONE,
+         "f:13:11: route.counter.filter.$a: \"$a\" has a name that starts with $, which MongoDB "
+         "keeps for itself"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {_id = 1}",
+         "f:14:8: route.counter.inc._id: collides with \"_id\" of filter, by which the counter is "
+         "found"},
+        {HEAD DEDUP COUNTER "filter = {a = \"u\"}\n"
+                            "inc = {_id = 1}",
+         "f:14:8: route.counter.inc._id: _id can't be counted"},
+        {HEAD DEDUP COUNTER "filter = {a = \"u\"}\n"
+                            "inc = {\"a.b\" = 1}",
+         "f:14:8: route.counter.inc.a.b: collides with \"a\" of filter, by which the counter is "
+         "found"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {n = 1, \"n.m\" = 2}",
+         "f:14:15: route.counter.inc.n.m: collides with \"n\""},
+        {HEAD DEDUP COUNTER BY_USER "inc = {_version = 1}",
+         "f:14:8: route.counter.inc._version: is a name that idemsink keeps for itself"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {\"_applied.x\" = 1}",
+         "f:14:8: route.counter.inc._applied.x: is a name that idemsink keeps for itself"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {n = 1.5}",
+         "f:14:8: route.counter.inc.n: has to be an integer, or a value path in quotes, not a "
+         "float: 1.5"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {n = true}",
+         "f:14:8: route.counter.inc.n: has to be an integer, or a value path in quotes, not a "
+         "boolean: true"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {n = \"@key\"}",
+         "f:14:8: route.counter.inc.n: \"@key\" is a source, and a path is needed here"},
+        {HEAD DEDUP COUNTER BY_USER "inc = {n = -9223372036854775808}",
+         "f:14:8: route.counter.inc.n: has no counterpart with the other sign"},
+        {HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"u:{_id}\"",
+         "f:15:1: route.counter.mirror: needs redis.uri, and there is none"},
+        {REDIS HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"u:{name}\"",
+         "f:17:1: route.counter.mirror: \"{name\" is no field of the counter's filter in braces"},
+        {REDIS HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"u:{_id\"",
+         "f:17:1: route.counter.mirror: \"{_id\" is no field of the counter's filter in braces"},
+        {HEAD "format = \"bytes\"\n"
+              "[route.dedup]\nkey = [\"@offset\"]\ninto = \"_id\"\n" COUNTER BY_USER BY_ONE,
+         "f:15:11: route.counter.filter._id: \"u\": a payload of this format has no fields"},
+        {HEAD "format = \"bytes\"\n"
+              "[route.dedup]\nkey = [\"@offset\"]\ninto = \"_id\"\n" COUNTER
+              "filter = {_id = \"@key\"}\n"
+              "inc = {n = \"v\"}",
+         "f:16:8: route.counter.inc.n: \"v\": a payload of this format has no fields"},
+        {HEAD "tombstone = \"delete\"\n"
+              "[route.dedup]\nkey = [\"@key\"]\n"
+              "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n" COUNTER BY_USER BY_ONE,
+         "f:17:11: route.counter.filter._id: \"u\": with tombstone = \"delete\" a record that "
+         "removes has no payload; possible are @key, @header.NAME and @topic"},
+        {HEAD "tombstone = \"delete\"\n"
+              "[route.dedup]\nkey = [\"@key\"]\n"
+              "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n" COUNTER
+              "filter = {_id = \"@key\"}\n"
+              "inc = {n = \"v\"}",
+         "f:18:8: route.counter.inc.n: \"v\": with tombstone = \"delete\" a record that removes "
+         "has no payload; possible are @key, @header.NAME and @topic"},
+    };
+
+    (void)state;
+    CHECK_ALL(mistakes);
+}
+
+static void sequences(void **state)
+{
+    static const struct mistake mistakes[] = {
+        {HEAD DEDUP "[route.sequence]\ngroup = [\"a\"]",
+         "f:12:1: route.sequence.group: has no meaning without sequence.field"},
+        {HEAD DEDUP "[route.sequence]\nfield = \"a.b\"",
+         "f:12:1: route.sequence.field: \"a.b\" is no name of its own at the top of the document"},
+        {HEAD DEDUP "[route.sequence]\nfield = \"_id\"",
+         "f:12:1: route.sequence.field: \"_id\" is no name of its own at the top of the document"},
+        {HEAD DEDUP "[route.sequence]\nfield = \"id\"",
+         "f:12:1: route.sequence.field: \"id\" is a field of the dedup key"},
+        {HEAD DEDUP "[route.sequence]\nfield = \"$n\"",
+         "f:12:1: route.sequence.field: \"$n\" has a name that starts with $, which MongoDB keeps "
+         "for itself"},
+        {HEAD DEDUP "[route.set]\nn = \"@topic\"\n" SEQUENCE,
+         "f:14:1: route.sequence.field: \"n\" is set by [route.set], too"},
+        {HEAD "under = \"n\"\n" DEDUP SEQUENCE,
+         "f:13:1: route.sequence.field: \"n\" is a field of the dedup key"},
+        {HEAD "source_fields = \"n\"\n" DEDUP SEQUENCE,
+         "f:13:1: route.sequence.field: \"n\" is source_fields, too"},
+        {HEAD
+         "[route.dedup]\nkey = [\"id\"]\nconflict = \"count\"\nconflict_field = \"n\"\n" SEQUENCE,
+         "f:14:1: route.sequence.field: \"n\" is dedup.conflict_field, too"},
+        {HEAD DEDUP SEQUENCE "group = [\"@offset\"]",
+         "f:13:10: route.sequence.group: \"@offset\" is not possible here: @key, @topic, "
+         "@header.NAME or a value path"},
+        {HEAD DEDUP SEQUENCE "group = [\"a\", \"a\"]",
+         "f:13:15: route.sequence.group: \"a\" is there twice"},
+        {HEAD DEDUP SEQUENCE "mode = \"fast\"", "f:13:1: route.sequence.mode: \"fast\" is not "
+                                                "known; possible: \"gapless\", \"block\", \"max\""},
+        {HEAD "effects = \"log\"\n" DEDUP SEQUENCE,
+         "f:12:8: route.sequence.mode: \"gapless\" needs transactions, and effects = \"log\" is "
+         "for where there are none; \"block\" does without"},
+        {HEAD DEDUP SEQUENCE "mode = \"max\"\ncollection = \"d.s\"",
+         "f:14:1: route.sequence.collection: has no meaning for mode = \"max\", which has no "
+         "counters"},
+        {HEAD DEDUP SEQUENCE "collection = \"s\"",
+         "f:13:1: route.sequence.collection: \"s\" has to be database.collection"},
+        {HEAD DEDUP SEQUENCE "template = \"{seq}\"",
+         "f:11:8: route.sequence.template_field: is missing: a text and the field that gets it "
+         "belong together"},
+        {HEAD DEDUP SEQUENCE "template_field = \"r\"",
+         "f:11:8: route.sequence.template: is missing: a text and the field that gets it belong "
+         "together"},
+        {HEAD DEDUP SEQUENCE "template = \"{seq}\"\ntemplate_field = \"n\"",
+         "f:14:1: route.sequence.template_field: is the field of the number, too"},
+        {HEAD DEDUP SEQUENCE "template = \"{seq}\"\ntemplate_field = \"id\"",
+         "f:14:1: route.sequence.template_field: \"id\" is a field of the dedup key"},
+        {HEAD DEDUP SEQUENCE "template = \"{a}{seq}\"\ntemplate_field = \"r\"",
+         "f:13:1: route.sequence.template: nothing stands between \"{a}\" and what follows it, so "
+         "nobody could tell where one ends: put a separator there"},
+        {HEAD DEDUP SEQUENCE "template = \"{@nothing}-{seq}\"\ntemplate_field = \"r\"",
+         "f:13:1: route.sequence.template: template: \"@nothing\" is no source: a value path, "
+         "@key, @header.NAME, @topic, @partition, @offset or @timestamp"},
+        {HEAD "format = \"string\"\n"
+              "[route.dedup]\nkey = [\"@key\"]\ninto = \"_id\"\n" SEQUENCE
+              "template = \"{a}-{seq}\"\ntemplate_field = \"r\"",
+         "f:15:1: route.sequence.template: a value path, and a payload of this format has no "
+         "fields"},
+        {HEAD DEDUP SEQUENCE "start = \"x\"",
+         "f:13:1: route.sequence.start: \"x\" is not an integer"},
+        {HEAD DEDUP SEQUENCE "template = \"{a}\"\ntemplate_field = \"r\"",
+         "f:13:1: route.sequence.template: {seq} is missing"},
+    };
+
+    (void)state;
+    CHECK_ALL(mistakes);
+}
+
+static void operations(void **state)
+{
+    static const struct mistake mistakes[] = {
+        {HEAD DEDUP OPERATION,
+         "f:12:1: route.operation.source: needs entity.key: which document is removed?"},
+        {HEAD DEDUP "[route.operation]\ninsert = [\"x\"]",
+         "f:12:1: route.operation.insert: has no meaning without operation.source"},
+        {HEAD DEDUP "[route.entity]\nfields = [\"a\"]",
+         "f:12:1: route.entity.fields: has no meaning without entity.key"},
+        {HEAD "tombstone = \"delete\"\n" DEDUP,
+         "f:9:1: route.tombstone: \"delete\" needs [route.entity]: which document is removed?"},
+        {HEAD DEDUP ENTITY, "f:12:1: route.entity.key: nothing removes: set operation.source, or "
+                            "tombstone = \"delete\""},
+        {HEAD DEDUP ENTITY "[route.operation]\nsource = \"what\"\ninsert = [\"x\"]",
+         "f:13:8: route.operation.delete: is missing: which values of \"what\" are meant?"},
+        {HEAD DEDUP ENTITY "[route.operation]\nsource = \"what\"\ndelete = [\"x\"]",
+         "f:13:8: route.operation.insert: is missing: which values of \"what\" are meant?"},
+        {HEAD DEDUP ENTITY
+         "[route.operation]\nsource = \"what\"\ninsert = [\"x\"]\ndelete = [\"z\", \"x\"]",
+         "f:16:16: route.operation.delete: \"x\" is in operation.insert, too"},
+        {HEAD DEDUP ENTITY
+         "[route.operation]\nsource = \"@key\"\ninsert = [\"x\"]\ndelete = [\"y\"]",
+         "f:14:1: route.operation.source: \"@key\" is not possible here: @header.NAME or a value "
+         "path"},
+        {HEAD DEDUP "[route.entity]\nkey = [\"@offset\"]\n" OPERATION,
+         "f:12:8: route.entity.key: \"@offset\" is not possible here: @key, @header.NAME or a "
+         "value path"},
+        {HEAD DEDUP "[route.entity]\nkey = [\"a\", \"a\"]\n" OPERATION,
+         "f:12:13: route.entity.key: \"a\" is there twice"},
+        {HEAD DEDUP "[route.entity]\nkey = [\"@key\"]\n" OPERATION,
+         "f:12:8: route.entity.key: \"@key\" has no place in the document: name one for each part "
+         "with entity.fields"},
+        {HEAD DEDUP "[route.entity]\nkey = [\"a\", \"b\"]\nfields = [\"x\"]\n" OPERATION,
+         "f:13:1: route.entity.fields: has 1 paths, and entity.key has 2 parts: one each"},
+        {HEAD DEDUP "[route.entity]\nkey = [\"a\", \"b\"]\nfields = [\"x\", \"x.y\"]\n" OPERATION,
+         "f:13:16: route.entity.fields: \"x.y\" collides with \"x\""},
+        {HEAD DEDUP "[route.entity]\nkey = [\"a\"]\nfields = [\"$x\"]\n" OPERATION,
+         "f:13:11: route.entity.fields: \"$x\" has a name that starts with $, which MongoDB keeps "
+         "for itself"},
+        {HEAD "tombstone = \"delete\"\n" DEDUP "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]",
+         "f:11:8: route.dedup.key: \"id\": with tombstone = \"delete\" a record that removes has "
+         "no payload; possible are @key, @header.NAME and, for dedup.key, @offset"},
+        {HEAD "tombstone = \"delete\"\n"
+              "[route.dedup]\nkey = [\"@offset\"]\n"
+              "[route.entity]\nkey = [\"a\"]",
+         "f:13:8: route.entity.key: \"a\": with tombstone = \"delete\" a record that removes has "
+         "no payload; possible are @key, @header.NAME and, for dedup.key, @offset"},
+        {HEAD
+         "tombstone = \"delete\"\n"
+         "[route.dedup]\nkey = [\"@offset\"]\n"
+         "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n[route.operation]\ninsert = [\"x\"]",
+         "f:15:8: route.operation.source: is missing, and insert and delete are its values"},
+        {HEAD DEDUP ENTITY OPERATION "ledger = \"x\"",
+         "f:17:1: route.operation.ledger: \"x\" has to be database.collection"},
+        {HEAD "format = \"string\"\n"
+              "[route.dedup]\nkey = [\"@offset\"]\n"
+              "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n" OPERATION,
+         "f:16:1: route.operation.source: \"what\": a payload of this format has no fields"},
+        {HEAD "[route.dedup]\nkey = [\"id\"]\ninto = \"_id\"\n" ENTITY OPERATION,
+         "f:11:1: route.dedup.into: has no meaning together with [route.entity]: the identity of "
+         "the event is the _id of its document in the ledger"},
+        {HEAD DEDUP ENTITY OPERATION "[[route]]\nname = \"other\"\ntopics = [\"u\"]\ncollection = "
+                                     "\"d.c\"\n[route.dedup]\nkey = [\"id\"]",
+         "f:17:1: route.entity: route \"d.c\" goes into the same collection d.c with another "
+         "entity, or none: both need the same fields in the same order"},
+    };
+
+    (void)state;
+    CHECK_ALL(mistakes);
+}
+
+static void together(void **state)
+{
+    static const struct mistake mistakes[] = {
+        {HEAD "effects = \"log\"\n" DEDUP,
+         "f:9:1: route.effects: there is nothing for it: no [[route.counter]], [route.sequence], "
+         "[route.operation] or lock.fence"},
+        {HEAD "effects = \"transaction\"\n" DEDUP,
+         "f:9:1: route.effects: there is nothing for it: no [[route.counter]], [route.sequence], "
+         "[route.operation] or lock.fence"},
+        {HEAD "effects = \"both\"\n" DEDUP SEQUENCE,
+         "f:9:1: route.effects: \"both\" is not known; possible: \"auto\", \"transaction\", "
+         "\"log\""},
+        {HEAD "write = \"insert\"\n" DEDUP SEQUENCE,
+         "f:9:1: route.write: has no meaning together with counters, a sequence, an operation or a "
+         "fence: they decide how the documents are written"},
+        {HEAD "write = \"auto\"\n" DEDUP COUNTER BY_USER BY_ONE,
+         "f:9:1: route.write: has no meaning together with counters, a sequence, an operation or a "
+         "fence: they decide how the documents are written"},
+        {HEAD DEDUP "[route.seen]\nttl = \"1m\"",
+         "f:12:1: route.seen.ttl: has no meaning without seen.entries"},
+        {HEAD DEDUP "[route.seen]\nentries = 10\nredis = \"seen:\"",
+         "f:13:1: route.seen.redis: needs redis.uri, and there is none"},
+        {HEAD DEDUP "[route.seen]\nentries = 10\ndrop_on = \"c\"",
+         "f:13:1: route.seen.drop_on: needs redis.uri, and there is none"},
+    };
+
+    (void)state;
+    CHECK_ALL(mistakes);
+}
+
+static struct config *accepted(const char *toml)
+{
+    struct err e = {0};
+    struct config *c = parse(toml, &e);
+
+    if (!c)
+        fail_msg("%s", e.text);
+    return c;
+}
+
+/* What is not said. */
+static void defaults(void **state)
+{
+    struct config *c = accepted(HEAD DEDUP ENTITY OPERATION SEQUENCE COUNTER BY_USER BY_ONE);
+    const struct config_route *r = &c->routes[0];
+
+    (void)state;
+    assert_int_equal(r->n_counters, 1);
+    assert_string_equal(r->counters[0].database, "d");
+    assert_string_equal(r->counters[0].collection, "users");
+    assert_true(r->counters[0].upsert);
+    assert_string_equal(r->sequence.database, "d");
+    assert_string_equal(r->sequence.collection, "c_sequences");
+    assert_int_equal(r->sequence.start, 1);
+    assert_int_equal(r->sequence.mode, SEQUENCE_GAPLESS);
+    assert_string_equal(r->operation.ledger_database, "d");
+    assert_string_equal(r->operation.ledger, "c_ledger");
+    assert_int_equal(r->operation.ledger_expire_ms, 0);
+    assert_int_equal(r->entity.fields.n, 2);
+    assert_string_equal(r->entity.fields.items[0], "a");
+    assert_int_equal(r->effects, EFFECTS_AUTO);
+    assert_true(config_has_effects(r) && config_has_operation(r) && config_has_sequence(r));
+    config_free(c);
+}
+
+/* Without any of it, a route has none. */
+static void none(void **state)
+{
+    struct config *c = accepted(HEAD DEDUP);
+    const struct config_route *r = &c->routes[0];
+
+    (void)state;
+    assert_false(config_has_effects(r) || config_has_operation(r) || config_has_sequence(r));
+    assert_false(config_has_seen(r) || config_has_lock(r));
+    config_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counters),   cmocka_unit_test(sequences),
+                                       cmocka_unit_test(operations), cmocka_unit_test(together),
+                                       cmocka_unit_test(defaults),   cmocka_unit_test(none)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
