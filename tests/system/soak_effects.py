@@ -21,21 +21,22 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))
 from chaos import fast_sessions  # noqa: E402
 from effects import LOG, Follows, Orders, short_transactions, wait_committed  # noqa: E402
+from fault_points import points_of_the_code  # noqa: E402
 from harness import Setup, Stack  # noqa: E402
 
 PARTITIONS, WORKERS = 12, 3
 
 
-def fault_points():
-    from fault_points import points_of_the_code
-
-    return sorted(points_of_the_code())
+def points_of(mode):
+    """Those that a process of this mode comes to."""
+    others = "log." if mode == "transaction" else "txn."
+    return sorted(point for point in points_of_the_code() if not point.startswith((others, "notifier.")))
 
 
 class Soak:
-    def __init__(self, stack, directory, mode, points):
+    def __init__(self, stack, directory, mode):
         short_transactions(stack)
-        self.stack, self.points = stack, points
+        self.stack, self.points = stack, points_of(mode)
         self.follows = Follows(stack, PARTITIONS, mode)
         self.orders = Orders(stack, PARTITIONS, mode, "gapless" if mode == "transaction" else "block", True)
         self.topics = [self.follows, self.orders]
@@ -51,7 +52,7 @@ class Soak:
 
     def start(self):
         """Half of them will die where they come to some point the N-th time."""
-        fault = f"{random.choice(self.points)}:{random.randrange(1, 60)}" if random.random() < 0.5 else ""
+        fault = f"{random.choice(self.points)}:{random.randrange(1, 12)}" if random.random() < 0.5 else ""
         return self.setup.start(fault=fault)
 
     def feed(self):
@@ -115,8 +116,8 @@ class Soak:
                 "counters, sequences and ledger are the truth")
 
 
-def soak(stack, directory, mode, kills, seconds, points=None):
-    s = Soak(stack, directory, mode, points or fault_points())
+def soak(stack, directory, mode, kills, seconds):
+    s = Soak(stack, directory, mode)
     try:
         s.run(kills, seconds)
         s.finish()
