@@ -372,6 +372,17 @@ static bool all_done(void)
     return db_oldest_open(&db) == INT64_MAX;
 }
 
+/* Any process prunes whatever it touches, as far as it knows. */
+static void prune(void)
+{
+    const struct worker *w = &workers[dice_below(&dice, WORKERS)];
+    struct db_flight f = {.before_ms = w->horizon.usable_ms};
+    struct db_statement s = {.key = (int64_t)dice_below(&dice, USERS)};
+
+    if (w->asleep_until <= db.now)
+        db_prune(&db, &f, &s);
+}
+
 static void run(void)
 {
     for (size_t i = 0; i < WORKERS; i++)
@@ -381,6 +392,8 @@ static void run(void)
                                           : (int64_t)dice_below(&dice, 10);
         step_worker(dice_below(&dice, WORKERS), false);
         step_ghost();
+        if (dice_permille(&dice, 50))
+            prune();
         if (dice_permille(&dice, 1))
             hand_on(dice_below(&dice, LANES));
     }
@@ -389,6 +402,8 @@ static void run(void)
         db.now += (int64_t)dice_below(&dice, 20);
         step_worker(dice_below(&dice, WORKERS), true);
         step_ghost();
+        if (dice_permille(&dice, 50))
+            prune();
     }
     for (size_t i = 0; i < 20000; i++) /* what is still in the air arrives at last */
         step_ghost();
