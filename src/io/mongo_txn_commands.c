@@ -238,23 +238,16 @@ static void events_command(const struct config_route *route, const struct txn_co
 
 /* ---- documents ---- */
 
-/* The payload's own fields of these names give way: the number is the sequence's to say. */
+/* The mapping has seen to it that the payload has no fields of these names. */
 static void add_numbered(bson_t *to, const struct config_sequence *q, const struct write_op *op,
                          int64_t number)
 {
     const struct effect_number *how = op->effects->number;
-    bool text = how->before != NULL;
     struct buf b = {0};
 
-    if (!bson_has_field(op->document, q->field) &&
-        !(text && bson_has_field(op->document, q->template_field)))
-        MUST(bson_concat(to, op->document));
-    else if (text)
-        bson_copy_to_excluding_noinit(op->document, to, q->field, q->template_field, NULL);
-    else
-        bson_copy_to_excluding_noinit(op->document, to, q->field, NULL);
+    MUST(bson_concat(to, op->document));
     BSON_APPEND_INT64(to, q->field, number);
-    if (!text)
+    if (how->before == NULL)
         return;
     buf_add_text(&b, how->before);
     sequence_add_number(&b, number, how->digits);
@@ -331,6 +324,6 @@ const char *mongo_txn_command(const struct config_route *route, const struct txn
     case TXN_WAIT:
         break;
     }
-    MUST(!"a command of the server");
+    MUST(false); /* no command of the server */
     return NULL;
 }

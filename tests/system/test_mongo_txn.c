@@ -503,7 +503,7 @@ static void test_fence(void **state)
         ops[i].effects->fence_number = held[i];
     }
     const struct outcome *r = help_write(&w.h, ops, 3, "ILI");
-    assert_int_equal(r[1].retry, RETRY_CONFLICT);
+    assert_int_equal(r[1].retry, RETRY_LOCK);
     assert_int_equal(number_in(&w, w.ledger_name, "'k'", "fence"), 7);
     assert_int_equal(number_in(&w, w.counter_name, "'a'", "n"), 2);
     clear(ops, 3);
@@ -707,10 +707,10 @@ static void test_answers_that_do_not_come(void **state)
  * falls silent; and the transaction that it has left open is in nobody's way for long. */
 static void test_ends_in_time(void **state)
 {
-    static const char *const commands[] = {"find", "update", "insert"};
+    static const char *const commands[] = {"find", "update", "insert", "commitTransaction"};
 
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         struct world w;
         char data[128];
 
@@ -725,15 +725,17 @@ static void test_ends_in_time(void **state)
         int64_t before_ms = clock_mono_ms();
         const struct outcome *r = w.h.sink.ops->write(w.h.session, 0, ops, 1);
         int64_t took_ms = clock_mono_ms() - before_ms;
-        assert_true(r[0].fate == FATE_LATER || r[0].fate == FATE_UNKNOWN);
+        /* libmongoc asks once more for a commit by itself, on a new connection. */
+        assert_true(r[0].fate == FATE_LATER || r[0].fate == FATE_UNKNOWN || i == 3);
         assert_true(took_ms <= w.h.config.mongo.server_selection_timeout_ms +
                                    w.h.config.mongo.connect_timeout_ms +
                                    2 * w.h.config.mongo.socket_timeout_ms);
         help_fail_point_off(&w.h);
         /* The blocked command may still be there, with the locks of its transaction. */
-        for (int tries = 0; r[0].fate != FATE_INSERTED && tries < 20; tries++)
+        for (int tries = 0; r[0].fate != FATE_INSERTED && r[0].fate != FATE_DUPLICATE && tries < 20;
+             tries++)
             r = w.h.sink.ops->write(w.h.session, 0, ops, 1);
-        assert_int_equal(r[0].fate, FATE_INSERTED);
+        assert_true(r[0].fate == FATE_INSERTED || (i == 3 && r[0].fate == FATE_DUPLICATE));
         assert_int_equal(number_in(&w, w.counter_name, "'a'", "n"), 1);
         clear(ops, 1);
         world_end(&w);
