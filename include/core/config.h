@@ -48,6 +48,8 @@ struct config_invalidate {
     bool patterns;           /* monsqlize: the collection's pattern; default: with flavor 1 */
     bool bookmarks;          /* monsqlize, flavor 3: also the bookmark pattern */
     bool receivers_echo_safe;
+    struct config_list collections; /* monsqlize: database.collection, whose patterns are sent;
+                                       empty: the route's */
     enum config_publish_on publish_on;
     enum config_delivery delivery;
     int64_t coalesce_ms, repeat_after_ms; /* 0: off */

@@ -80,7 +80,7 @@ struct mapping_tell {
     struct template *name, *payload; /* the channel or stream, and what is said there */
     struct template **keys;
     size_t n_keys;
-    char *patterns[2]; /* monsqlize: finished bodies */
+    char **patterns; /* monsqlize: finished bodies */
     size_t n_patterns;
 };
 

@@ -31,6 +31,7 @@ static const struct {
     {"expire", VERSION, 0},
     {"flavor", MONSQLIZE, 0},
     {"patterns", MONSQLIZE, 0},
+    {"collections", MONSQLIZE, 0},
     {"bookmarks", MONSQLIZE, 0},
     {"receivers_echo_safe", MONSQLIZE, 0},
 };
@@ -97,6 +98,30 @@ static bool check_pattern_names(struct config_parse_state *s, size_t i, size_t j
                        r->database, r->collection);
 }
 
+static bool check_collections(struct config_parse_state *s, size_t i, size_t j)
+{
+    const struct config_invalidate *v = &s->config->routes[i].invalidate[j];
+
+    if (v->collections.n > 0 && !v->patterns && !v->bookmarks)
+        return config_fail(
+            config_at(s, "route.%zu.invalidate.%zu.collections", i, j),
+            "has no meaning without patterns or bookmarks: keys name what they mean");
+    for (size_t k = 0; k < v->collections.n; k++) {
+        const char *name = v->collections.items[k];
+        size_t dot = strcspn(name, ".");
+
+        config_at(s, "route.%zu.invalidate.%zu.collections.%zu", i, j, k);
+        if (dot == 0 || name[dot] == '\0' || name[dot + 1] == '\0')
+            return config_fail(s, "\"%.80s\" is not database.collection", name);
+        if (strpbrk(name, "*?[]\\") != NULL)
+            return config_fail(s, "\"%.80s\" holds a wildcard, which a pattern can't quote", name);
+        for (size_t n = 0; n < k; n++)
+            if (strcmp(name, v->collections.items[n]) == 0)
+                return config_fail(s, "\"%.80s\" is there twice", name);
+    }
+    return true;
+}
+
 static bool check_monsqlize(struct config_parse_state *s, size_t i, size_t j,
                             struct config_invalidate *v)
 {
@@ -128,7 +153,9 @@ static bool check_monsqlize(struct config_parse_state *s, size_t i, size_t j,
     if (!v->patterns && !v->bookmarks && v->keys.n == 0)
         return config_fail(config_at(s, "route.%zu.invalidate.%zu.keys", i, j),
                            "neither keys nor patterns: there is nothing to send");
-    return !(v->patterns || v->bookmarks) || check_pattern_names(s, i, j);
+    if (!check_collections(s, i, j))
+        return false;
+    return !(v->patterns || v->bookmarks) || v->collections.n > 0 || check_pattern_names(s, i, j);
 }
 
 static bool check_expire(struct config_parse_state *s, size_t i, size_t j)

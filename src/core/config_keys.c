@@ -245,6 +245,8 @@ const struct config_key config_keys[] = {
      "monsqlize: 1 for receivers of version 1.x, 3 for 3.x."},
     {"route.invalidate.patterns", CONFIG_BOOL, INVALIDATE(patterns), NULL, 0, 0, NULL, 0,
      "monsqlize: whether the pattern of the whole collection is sent; default: true for flavor 1, false for 3."},
+    {"route.invalidate.collections", CONFIG_LIST, INVALIDATE(collections), NULL, 0, 20, NULL, 0,
+     "monsqlize: the collections whose patterns are sent, database.collection, like those of counters; default: the route's."},
     {"route.invalidate.bookmarks", CONFIG_BOOL, INVALIDATE(bookmarks), "false", 0, 0, NULL, 0,
      "monsqlize with flavor 3: whether the pattern of the collection's bookmarks is sent."},
     {"route.invalidate.receivers_echo_safe", CONFIG_BOOL, INVALIDATE(receivers_echo_safe), "false", 0, 0, NULL, 0,

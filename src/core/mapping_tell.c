@@ -38,13 +38,11 @@ static void add_pattern(const struct mapping *m, struct mapping_tell *tell, char
     mem_free(pattern);
 }
 
-static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, struct err *e)
+static void add_patterns(const struct mapping *m, struct mapping_tell *tell, const char *db,
+                         const char *collection)
 {
     const struct config_invalidate *c = tell->config;
-    const char *db = m->route->database, *collection = m->route->collection;
 
-    if (m->env.instance_id == NULL || m->env.instance_id[0] == '\0')
-        return err_set(e, ERR_CONFIG, 0, "invalidate: monsqlize needs an instance id of its own");
     if (c->flavor == 1 && c->patterns)
         add_pattern(m, tell,
                     mem_printf("*\"ns\":{\"collection\":\"%s\",\"db\":\"%s\",*", collection, db));
@@ -52,6 +50,24 @@ static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, st
         add_pattern(m, tell, mem_printf("*:%s.%s:*", db, collection));
     if (c->flavor == 3 && c->bookmarks)
         add_pattern(m, tell, mem_printf("%s:%s:bm:*", db, collection));
+}
+
+static bool monsqlize_new(const struct mapping *m, struct mapping_tell *tell, struct err *e)
+{
+    const struct config_list *others = &tell->config->collections;
+
+    if (m->env.instance_id == NULL || m->env.instance_id[0] == '\0')
+        return err_set(e, ERR_CONFIG, 0, "invalidate: monsqlize needs an instance id of its own");
+    tell->patterns = mem_array(2 * (others->n + 1), sizeof(char *));
+    if (others->n == 0)
+        add_patterns(m, tell, m->route->database, m->route->collection);
+    for (size_t i = 0; i < others->n; i++) {
+        size_t dot = strcspn(others->items[i], ".");
+        char *db = mem_text_n(others->items[i], dot);
+
+        add_patterns(m, tell, db, others->items[i] + dot + 1);
+        mem_free(db);
+    }
     return true;
 }
 
@@ -114,6 +130,7 @@ void mapping_tell_free(struct mapping *m)
         mem_free(tell->keys);
         for (size_t p = 0; p < tell->n_patterns; p++)
             mem_free(tell->patterns[p]);
+        mem_free(tell->patterns);
     }
     mem_free(m->tells);
 }
@@ -255,13 +272,23 @@ bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation
 {
     const struct mapping_tell *tell = &m->tells[rule];
     const struct config_invalidate *c = tell->config;
-    const char *db = m->route->database, *collection = m->route->collection;
-    struct buf pattern = {0};
+    const char *one = c->collections.n == 1 ? c->collections.items[0] : NULL;
+    struct buf name = {0}, pattern = {0};
 
     if (c->mode != INVALIDATE_MONSQLIZE || c->flavor != 3 || !c->receivers_echo_safe ||
-        strchr(c->channel, '{') != NULL || strpbrk(db, WILDCARDS) || strpbrk(collection, WILDCARDS))
+        strchr(c->channel, '{') != NULL || c->collections.n > 1)
         return false;
-    buf_printf(&pattern, "*:%s.%s:*", db, collection);
+    if (one)
+        buf_add_text(&name, one);
+    else
+        buf_printf(&name, "%s.%s", m->route->database, m->route->collection);
+    bool quotable = strpbrk(name.data, WILDCARDS) == NULL;
+    buf_printf(&pattern, "*:%s:*", name.data);
+    buf_clear(&name);
+    if (!quotable) {
+        buf_clear(&pattern);
+        return false;
+    }
     *out = (struct invalidation){.kind = INVALIDATION_PUBLISH,
                                  .rule = c->index,
                                  .name = mem_text(c->channel),

@@ -9,7 +9,7 @@
  * write MODE, conflict FIELD,
  * and for invalidations pubsub CHANNEL PAYLOAD, stream NAME MAXLEN PAYLOAD, unlink KEY..., version
  * EXPIRE_MS KEY..., monsqlize FLAVOR (then key TEMPLATE,
- * patterns, bookmarks, echo_safe), inserted.
+ * patterns, collections, bookmarks, echo_safe), inserted.
  */
 #ifndef IDEMSINK_TESTS_MAPPING_FIXTURE_H
 #define IDEMSINK_TESTS_MAPPING_FIXTURE_H
@@ -89,6 +89,8 @@ static inline bool fixture_invalidate(struct config_route *r, const char *option
         fixture_list_add(&c->keys, words);
     } else if (strcmp(option, "patterns") == 0) {
         c->patterns = true;
+    } else if (strcmp(option, "collections") == 0) {
+        fixture_words(&c->collections, words);
     } else if (strcmp(option, "bookmarks") == 0) {
         c->bookmarks = true;
     } else if (strcmp(option, "echo_safe") == 0) {
@@ -224,6 +226,7 @@ static inline void fixture_route_free(struct config_route *r)
         mem_free(r->invalidate[i].stream);
         mem_free(r->invalidate[i].payload);
         fixture_list_free(&r->invalidate[i].keys);
+        fixture_list_free(&r->invalidate[i].collections);
     }
     mem_free(r->invalidate);
     mem_free(r);

@@ -858,6 +858,15 @@ static void invalidations(void **state)
          "so would every rebalance; make it shorter"},
         {"mode = \"monsqlize\"\nflavor = \"3\"",
          "f:13:1: route.invalidate.keys: neither keys nor patterns: there is nothing to send"},
+        {"mode = \"monsqlize\"\ncollections = [\"users\"]",
+         "f:15:16: route.invalidate.collections: \"users\" is not database.collection"},
+        {"mode = \"monsqlize\"\ncollections = [\"a.b\", \"a.*\"]",
+         "f:15:23: route.invalidate.collections: \"a.*\" holds a wildcard, which a pattern can't "
+         "quote"},
+        {"mode = \"monsqlize\"\ncollections = [\"a.b\", \"a.b\"]",
+         "f:15:23: route.invalidate.collections: \"a.b\" is there twice"},
+        {"mode = \"unlink\"\nkeys = [\"k\"]\ncollections = [\"a.b\"]",
+         "f:16:1: route.invalidate.collections: has no meaning for mode = \"unlink\""},
         {"mode = \"monsqlize\"\npatterns = false",
          "f:13:1: route.invalidate.keys: neither keys nor patterns: there is nothing to send"},
         {"mode = \"monsqlize\"\nflavor = 3\npatterns = true",
@@ -907,6 +916,12 @@ static void invalidations(void **state)
     };
 
     (void)state;
+    assert_fails_with(ENOUGH,
+                      REDIS "[[route.invalidate]]\nmode = \"monsqlize\"\nflavor = 3\n"
+                            "keys = [\"k\"]\ncollections = [\"a.b\"]",
+                      NULL,
+                      "f:17:1: route.invalidate.collections: has no meaning without patterns or "
+                      "bookmarks: keys name what they mean");
     for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
         struct buf text = {0};
 
