@@ -57,6 +57,9 @@ void reconcile_truth(const struct reconcile_family *f, size_t source, bson_t *ou
 bool reconcile_group(const struct reconcile_family *f, size_t source, const bson_t *group,
                      bson_t *key, int64_t *sums, bool *too_large);
 
+/* Appends a value in the form that it has in a key. False: the mapping takes no such value. */
+bool reconcile_add_part(bson_t *key, const char *name, const bson_iter_t *value);
+
 /* The filter and projection of the counter documents that count something. */
 void reconcile_counters(const struct reconcile_family *f, bson_t *filter, bson_t *projection);
 /* The canonical key of a counter document. False: it is none. */

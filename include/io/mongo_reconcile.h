@@ -24,6 +24,17 @@ bool mongo_scan_some(struct mongo *m, const char *database, const char *collecti
                      const bson_t *filter, const bson_t *projection, bool secondary,
                      mongo_scan_fn *each, void *ctx, struct err *e) MUST_CHECK;
 
+/* Several aggregations of one moment: in a snapshot transaction, which is made anew when others are
+ * in its way; without snapshots one after the other. begin: before each
+ * attempt, to forget what an earlier one has told. */
+struct mongo_reading {
+    const char *database, *collection;
+    const bson_t *pipeline;
+    mongo_scan_fn *each;
+};
+bool mongo_read_together(struct mongo *m, bool snapshots, const struct mongo_reading *readings,
+                         size_t n, void (*begin)(void *ctx), void *ctx, struct err *e) MUST_CHECK;
+
 /* {_id: id} gets $max {field: number}: never back. */
 bool mongo_raise(struct mongo *m, const char *database, const char *collection, const bson_t *id,
                  const char *field, int64_t number, struct err *e) MUST_CHECK;

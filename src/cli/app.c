@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "cli/needs.h"
+#include "cli/reconcile_job.h"
 #include "cli/sweep.h"
 
 enum {
@@ -248,6 +249,11 @@ bool app_start(struct app *a, bool until_end, struct err *e)
         struct chore sweep = sweep_chore(a->sweep);
         app_add_chore(a, &sweep);
     }
+    a->reconcile = reconcile_job_new(a->mongo, a->config, a->instance_id, a->metrics);
+    if (a->reconcile) {
+        struct chore reconcile = reconcile_job_chore(a->reconcile);
+        app_add_chore(a, &reconcile);
+    }
     if (a->n_jobs > 0)
         a->chores = chores_start(a->jobs, a->n_jobs);
     atomic_store(&a->phase, APP_RUNNING);
@@ -312,6 +318,7 @@ void app_close(struct app *a)
     if (a->http)
         http_stop(a->http);
     sweep_free(a->sweep);
+    reconcile_job_free(a->reconcile);
     notifier_free(a->notifier);
     seen_listener_stop(a->seen_listener);
     redis_listener_free(&a->listener);

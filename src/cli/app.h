@@ -50,6 +50,7 @@ struct app {
     struct worker_shared shared;
     struct daemon *daemon;
     struct sweep *sweep;               /* NULL: no route needs it */
+    struct reconcile_job *reconcile;   /* NULL: not asked for */
     struct chore jobs[APP_CHORES_MAX]; /* what chores gets at the start */
     size_t n_jobs;
     struct chores *chores; /* NULL: no jobs */

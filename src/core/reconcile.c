@@ -276,7 +276,7 @@ void reconcile_truth(const struct reconcile_family *f, size_t source, bson_t *ou
 }
 
 /* What the mapping takes for a part of a counter's filter. */
-static bool add_part(bson_t *key, const char *name, const bson_iter_t *value)
+bool reconcile_add_part(bson_t *key, const char *name, const bson_iter_t *value)
 {
     uint32_t len;
     int64_t whole;
@@ -339,7 +339,7 @@ bool reconcile_group(const struct reconcile_family *f, size_t source, const bson
     while (bson_iter_next(&parts)) { /* what a document does not have is left out */
         (void)snprintf(name, sizeof name, "k%zu", n);
         if (n == f->fields->n || strcmp(bson_iter_key(&parts), name) != 0 ||
-            !add_part(key, f->fields->items[n].name, &parts))
+            !reconcile_add_part(key, f->fields->items[n].name, &parts))
             return false;
         n++;
     }
@@ -386,7 +386,7 @@ bool reconcile_counter_key(const struct reconcile_family *f, const bson_t *docum
         BSON_APPEND_NULL(&like, f->fields->items[i].name);
     ok = canonical_key(document, &like, &found) && bson_iter_init(&it, &found);
     while (ok && bson_iter_next(&it))
-        ok = add_part(key, bson_iter_key(&it), &it);
+        ok = reconcile_add_part(key, bson_iter_key(&it), &it);
     bson_destroy(&like);
     bson_destroy(&found);
     return ok;

@@ -160,3 +160,92 @@ bool mongo_has_index(struct mongo *m, const char *database, const char *collecti
     mongoc_client_pool_push(m->pool, client);
     return found;
 }
+
+/* ---- several of one moment ---- */
+
+enum { TOGETHER_TRIES = 10 };
+
+static bool read_one(mongoc_client_t *client, const struct mongo_reading *r, const bson_t *opts,
+                     const mongoc_read_prefs_t *primary, void *ctx, bool *again, struct err *e)
+{
+    mongoc_collection_t *c = mongoc_client_get_collection(client, r->database, r->collection);
+    mongoc_cursor_t *cursor =
+        mongoc_collection_aggregate(c, MONGOC_QUERY_NONE, r->pipeline, opts, primary);
+    const bson_t *doc, *reply = NULL;
+    bson_error_t be = {0};
+    bool more = true, ok = true;
+
+    while (more && mongoc_cursor_next(cursor, &doc))
+        more = r->each(doc, ctx);
+    if (more && mongoc_cursor_error_document(cursor, &be, &reply)) {
+        ok = fail(e, "reading", r->database, r->collection, &be);
+        *again = reply && mongoc_error_has_label(reply, "TransientTransactionError");
+    }
+    mongoc_cursor_destroy(cursor);
+    mongoc_collection_destroy(c);
+    return ok;
+}
+
+static bool read_all(struct mongo *m, mongoc_client_t *client, mongoc_client_session_t *session,
+                     const struct mongo_reading *readings, size_t n, void *ctx, bool *again,
+                     struct err *e)
+{
+    bson_t opts = BSON_INITIALIZER;
+    bson_error_t be = {0};
+    bool ok = true;
+
+    if (session)
+        ok = mongoc_client_session_append(session, &opts, &be);
+    else
+        append_majority(&opts);
+    MUST(ok);
+    BSON_APPEND_BOOL(&opts, "allowDiskUse", true);
+    for (size_t i = 0; ok && i < n; i++)
+        ok = read_one(client, &readings[i], &opts, m->primary, ctx, again, e);
+    bson_destroy(&opts);
+    return ok;
+}
+
+static bool read_in_transaction(struct mongo *m, mongoc_client_t *client,
+                                const struct mongo_reading *readings, size_t n, void *ctx,
+                                bool *again, struct err *e)
+{
+    mongoc_transaction_opt_t *opts = mongoc_transaction_opts_new();
+    mongoc_read_concern_t *snapshot = mongoc_read_concern_new();
+    bson_error_t be = {0};
+    mongoc_client_session_t *session = mongoc_client_start_session(client, NULL, &be);
+
+    mongoc_read_concern_set_level(snapshot, MONGOC_READ_CONCERN_LEVEL_SNAPSHOT);
+    mongoc_transaction_opts_set_read_concern(opts, snapshot);
+    mongoc_transaction_opts_set_read_prefs(opts, m->primary);
+    bool ok = session && mongoc_client_session_start_transaction(session, opts, &be);
+    if (ok) {
+        ok = read_all(m, client, session, readings, n, ctx, again, e);
+        (void)mongoc_client_session_abort_transaction(session, NULL);
+    } else {
+        ok = mongo_fail(e, "beginning a transaction", &be);
+    }
+    if (session)
+        mongoc_client_session_destroy(session);
+    mongoc_read_concern_destroy(snapshot);
+    mongoc_transaction_opts_destroy(opts);
+    return ok;
+}
+
+bool mongo_read_together(struct mongo *m, bool snapshots, const struct mongo_reading *readings,
+                         size_t n, void (*begin)(void *ctx), void *ctx, struct err *e)
+{
+    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
+    bool ok, again = true;
+
+    for (int i = 0; again && i < TOGETHER_TRIES; i++) {
+        again = false;
+        begin(ctx);
+        ok = snapshots ? read_in_transaction(m, client, readings, n, ctx, &again, e)
+                       : read_all(m, client, NULL, readings, n, ctx, &again, e);
+        if (ok)
+            again = false;
+    }
+    mongoc_client_pool_push(m->pool, client);
+    return ok;
+}
