@@ -605,7 +605,7 @@ bool log_plan_next(struct log_plan *p, int64_t now_ms, struct log_command *c)
     p->now_ms = now_ms;
     p->n_entities = 0;
     if (p->phase != LOG_PHASE_END && now_ms >= p->until_ms)
-        log_give_up(p, RETRY_TIMEOUT, 0); /* the server would refuse what is guarded */
+        log_give_up(p, p->waits > 0 ? RETRY_CONFLICT : RETRY_TIMEOUT, 0); /* it would be refused */
     if (p->wait_ms > 0) {
         c->kind = LOG_WAIT;
         c->wait_ms = p->wait_ms;

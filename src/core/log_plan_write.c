@@ -176,6 +176,15 @@ static bool is_number_taken(const struct log_plan *p, const bson_t *reply, size_
     return false;
 }
 
+/* Somebody else had a number of this command. With mode max the numbers behind it are as old, and
+ * would be refused one after the other. */
+static void forget_numbers(struct log_plan *p)
+{
+    for (size_t k = 0; k < p->n_sent; k++)
+        if (p->items[p->sent[k]].state == LOG_NEW)
+            p->items[p->sent[k]].numbered = false;
+}
+
 /* Somebody else had its number: another one, after a moment. */
 static void number_again(struct log_plan *p, size_t i)
 {
@@ -281,6 +290,8 @@ void log_write_answer(struct log_plan *p, const struct outcome_call *call, const
     int code = p->judged[0].code;
     for (size_t k = 0; k < p->n_sent; k++)
         take_answer(p, k, reply);
+    if (p->wait_ms > 0 && p->rules.route->sequence.mode == SEQUENCE_MAX)
+        forget_numbers(p);
     if (!each)
         log_give_up(p, retry, code);
 }

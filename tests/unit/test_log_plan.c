@@ -427,11 +427,11 @@ static void the_highest_and_one(void **state)
     assert_int_equal(sent[LOG_NUMBER], 0);
 }
 
-/* Somebody else takes the number between the read and the write. */
+/* Somebody else takes a number between the read and the write: those behind it are taken for old,
+ * too, and not tried one after the other. */
 static void a_number_that_is_taken(void **state)
 {
-    with_sequence(SEQUENCE_MAX);
-    struct write_op *ops = OPS(numbered(1, 1));
+    static const char lane[1];
     struct log_rules rules = {.route = &route,
                               .now_ms = db.now,
                               .attempt_ms = ATTEMPT_MS,
@@ -441,24 +441,32 @@ static void a_number_that_is_taken(void **state)
     size_t writes = 0, waits = 0;
 
     (void)state;
+    with_sequence(SEQUENCE_MAX);
+    struct write_op *ops = OPS(numbered(1, 1), numbered(2, 1), numbered(3, 1));
+    for (size_t i = 0; i < 3; i++)
+        ops[i].lane = lane;
     db.unique_number = true;
-    log_plan_begin(plan, ops, 1, &rules);
+    log_plan_begin(plan, ops, 3, &rules);
     while (log_plan_next(plan, db.now, &c)) {
         if (c.kind == LOG_WAIT) {
             waits++;
             log_plan_answer(plan, &(struct outcome_call){.fault = CALL_FINE}, NULL);
             continue;
         }
-        if (c.kind == LOG_WRITE && writes++ == 0)
-            db.events[50] = BCON_NEW("k", BCON_INT64(50), "g", BCON_INT64(1), "seq", BCON_INT64(5));
+        for (int64_t k = 0; c.kind == LOG_WRITE && writes == 0 && k < 3; k++)
+            db.events[50 + k] =
+                BCON_NEW("k", BCON_INT64(50 + k), "g", BCON_INT64(1), "seq", BCON_INT64(5 + k));
+        writes += c.kind == LOG_WRITE;
         struct db_flight *f = db_send(&db, &c);
         while (db_step(&db, f))
             continue;
         db_answer(plan, f);
         db_flight_free(f);
     }
-    assert_int_equal(log_plan_results(plan)[0].fate, FATE_INSERTED);
-    assert_int_equal(db_number(db.events[1], "seq"), 6);
+    for (int64_t i = 0; i < 3; i++) {
+        assert_int_equal(log_plan_results(plan)[i].fate, FATE_INSERTED);
+        assert_int_equal(db_number(db.events[1 + i], "seq"), 8 + i);
+    }
     assert_int_equal(writes, 2);
     assert_int_equal(waits, 1);
     free_ops(ops);
