@@ -34,7 +34,6 @@ struct mongo_txn {
     bson_t *command, *look_opts;
     const struct config_route *route; /* of the batch */
     int64_t deadline_ms;              /* of the batch: nothing is begun after it */
-    bool cut; /* the last answer did not come: an abort would wait for one, too */
 };
 
 struct mongo_txn *mongo_txn_new(struct mongo *m, mongoc_client_t *client)
@@ -92,24 +91,23 @@ static enum txn_label label_of(const bson_t *reply)
     return TXN_LABEL_NONE;
 }
 
+/* The answer did not come. */
 static bool is_cut(enum call_fault fault)
 {
     return fault == CALL_NETWORK || fault == CALL_SELECTION || fault == CALL_AUTH;
 }
 
 /* ok: as libmongoc says; commit: what didn't answer may have been done. */
-static void take_fault(struct mongo_txn *t, bool ok, bool commit, const bson_error_t *be,
-                       const bson_t *reply, struct txn_call *call)
+static void take_fault(bool ok, bool commit, const bson_error_t *be, const bson_t *reply,
+                       struct txn_call *call)
 {
-    t->cut = false;
     if (ok)
         return;
     call->call.fault = mongo_fault(be);
     call->call.code = (int)be->code;
     call->call.message = be->message;
     call->label = label_of(reply);
-    t->cut = is_cut(call->call.fault);
-    if (t->cut && call->label == TXN_LABEL_NONE)
+    if (is_cut(call->call.fault) && call->label == TXN_LABEL_NONE)
         call->label = commit ? TXN_LABEL_UNKNOWN_COMMIT : TXN_LABEL_TRANSIENT;
     mongo_say_no_answer("transaction", call->call.fault, be);
 }
@@ -159,7 +157,9 @@ static void read_many(struct mongo_txn *t, const struct txn_command *c)
     look_filter(c->ops, c->n, &filter);
     project(t, c, &projection);
     mongo_read(&read, &call.call, &be, &said);
-    take_fault(t, call.call.fault == CALL_FINE, false, &be, &said, &call);
+    take_fault(call.call.fault == CALL_FINE, false, &be, &said, &call);
+    if (call.call.fault == CALL_FINE)
+        end_session(&t->left); /* it answers again */
     txn_plan_answer(t->plan, &call, NULL);
     mongoc_collection_destroy(read.collection);
     bson_destroy(&said);
@@ -185,7 +185,7 @@ static void write_many(struct mongo_txn *t, const struct txn_command *c)
 
     bson_reinit(t->command);
     const char *database = mongo_txn_command(t->route, c, clock_wall_ms(), t->command);
-    take_fault(t, run(t, database, &reply, &be), false, &be, &reply, &call);
+    take_fault(run(t, database, &reply, &be), false, &be, &reply, &call);
     txn_plan_answer(t->plan, &call, &reply);
     bson_destroy(&reply);
 }
@@ -200,7 +200,7 @@ static void replace_many(struct mongo_txn *t, const struct txn_command *c)
 
     bson_reinit(t->command);
     mongo_txn_delete(t->route, c, t->command);
-    take_fault(t, run(t, t->route->database, &reply, &be), false, &be, &reply, &call);
+    take_fault(run(t, t->route->database, &reply, &be), false, &be, &reply, &call);
     bool fine = call.call.fault == CALL_FINE && !bson_iter_init_find(&it, &reply, "writeErrors");
     if (!fine)
         txn_plan_answer(t->plan, &call, &reply);
@@ -231,7 +231,7 @@ static void take_number(struct mongo_txn *t, const struct txn_command *c)
 
     bson_reinit(t->command);
     const char *database = mongo_txn_command(t->route, c, 0, t->command);
-    take_fault(t, run(t, database, &reply, &be), false, &be, &reply, &call);
+    take_fault(run(t, database, &reply, &be), false, &be, &reply, &call);
     if (call.call.fault == CALL_FINE && mongo_txn_number(&reply, &last))
         txn_plan_number(t->plan, last);
     else if (call.call.fault == CALL_FINE)
@@ -261,7 +261,7 @@ static void read_highest(struct mongo_txn *t, const struct txn_command *c)
         last = highest >= q->start ? highest : last;
     }
     bool ok = !mongoc_cursor_error_document(cursor, &be, &said);
-    take_fault(t, ok, false, &be, said ? said : &none, &call);
+    take_fault(ok, false, &be, said ? said : &none, &call);
     if (ok && (!number || __builtin_add_overflow(last, c->count, &last)))
         no_number(&call, "behind the highest number of the group there is no 64-bit integer");
     else if (ok)
@@ -306,10 +306,9 @@ static void begin(struct mongo_txn *t, const struct txn_command *c)
                                           .message = "others move the same counters"},
                                  .label = TXN_LABEL_TRANSIENT};
     } else {
-        end_session(&t->left); /* the server answers again: a look-up came before this */
         bool ok = open_session(t, &be) &&
                   mongoc_client_session_start_transaction(t->session, t->opts, &be);
-        take_fault(t, ok, false, &be, &none, &call);
+        take_fault(ok, false, &be, &none, &call);
         if (!ok)
             mongo_gate_leave(t->m->gate, &t->pass);
     }
@@ -325,7 +324,7 @@ static void commit(struct mongo_txn *t)
 
     bool ok = mongoc_client_session_commit_transaction(t->session, &reply, &be);
     FAULT("txn.after_commit");
-    take_fault(t, ok, true, &be, &reply, &call);
+    take_fault(ok, true, &be, &reply, &call);
     if (ok)
         mongo_gate_leave(t->m->gate, &t->pass);
     txn_plan_answer(t->plan, &call, &reply);
@@ -333,14 +332,14 @@ static void commit(struct mongo_txn *t)
 }
 
 /*
- * A server that doesn't answer, or has taken a whole time-out for this batch, is not waited for
- * once more: the transaction stays open, until the next one of this worker begins (or the server's
- * 60 s are over), and write() ends in time.
+ * A server that has taken a whole time-out for this batch is not waited for once more, so that
+ * write() ends in time: the transaction stays open until this worker's next look-up is answered, or
+ * until the server's 60 s are over. Others who need its counters have to wait for as long.
  */
 static void abandon(struct mongo_txn *t)
 {
     if (t->session && mongoc_client_session_in_transaction(t->session)) {
-        if (t->cut || clock_mono_ms() >= t->deadline_ms) {
+        if (clock_mono_ms() >= t->deadline_ms) {
             end_session(&t->left);
             t->left = t->session;
             t->session = NULL;
@@ -461,7 +460,6 @@ const struct outcome *mongo_txn_write(struct mongo_txn *t, uint32_t route,
     t->deadline_ms = now_ms + (last_ms < BATCH_MS_MAX ? last_ms : BATCH_MS_MAX);
     rules.deadline_ms = t->deadline_ms;
     t->route = rules.route;
-    t->cut = false;
     txn_plan_begin(t->plan, ops, n, &rules);
     while (txn_plan_next(t->plan, now_ms, &c)) {
         carry(t, &c);
