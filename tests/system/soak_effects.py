@@ -50,9 +50,13 @@ class Soak:
         self.running, self.failed = [], []
         self.stop = threading.Event()
 
-    def start(self):
-        """Half of them will die where they come to some point the N-th time."""
-        fault = f"{random.choice(self.points)}:{random.randrange(1, 12)}" if random.random() < 0.5 else ""
+    def start(self, slot):
+        """
+        Most will die where they come to some point the N-th time. Most are static members, which get their partitions back at once; for
+        the others a rebalance waits until the dead one is missed.
+        """
+        fault = f"{random.choice(self.points)}:{random.randrange(1, 12)}" if random.random() < 0.8 else ""
+        self.setup.sections["kafka"]["instance_id"] = f"slot-{slot}" if random.random() < 0.8 else ""
         return self.setup.start(fault=fault)
 
     def feed(self):
@@ -71,23 +75,23 @@ class Soak:
                 continue
             assert status == -signal.SIGKILL, f"a worker ended by itself with {status}: {worker.log_tail()}"
             self.kills["between two steps"] += 1
-            self.running[i] = self.start()
+            self.running[i] = self.start(i)
 
     def kill_one(self):
         self.replace_dead()
         victim = random.randrange(WORKERS)
         if self.running[victim].kill() == -signal.SIGKILL:
             self.kills["at random"] += 1
-        self.running[victim] = self.start()
+        self.running[victim] = self.start(victim)
 
     def run(self, kills, seconds):
         feeder = threading.Thread(target=self.feed)
-        self.running = [self.start() for _ in range(WORKERS)]
+        self.running = [self.start(i) for i in range(WORKERS)]
         feeder.start()
         try:
-            pause = seconds / kills
+            pause = seconds / kills * 2  # half of them die by themselves
             while sum(self.kills.values()) < kills:
-                until = time.monotonic() + pause * random.uniform(0.3, 1.5)
+                until = time.monotonic() + pause * random.uniform(0.3, 1.7)
                 while time.monotonic() < until:
                     time.sleep(0.02)
                     self.replace_dead()
@@ -101,6 +105,7 @@ class Soak:
         """Quietly to the end, and everything compared."""
         for worker in self.running:
             worker.kill()
+        self.setup.sections["kafka"].pop("instance_id", None)
         self.running = [self.setup.start() for _ in range(WORKERS)]
         wait_committed(self.stack, self.setup.group, self.topics, 120)
         for topic in self.topics:

@@ -1,0 +1,104 @@
+"""G7, G10: counters and sequences while the primaries of a replica set of three come and go, and where there is no replica set."""
+import contextlib
+import random
+import threading
+
+from effects import LOG, Follows, Orders, wait_committed
+from harness import Setup, wait_until
+from test_outages import impatient, primary_of, replica_stack, step_down  # noqa: F401
+
+
+@contextlib.contextmanager
+def fed(topics, pause=0.1):
+    """Records flow while the block runs, old ones among them."""
+    stop, failed = threading.Event(), []
+
+    def main():
+        try:
+            while not stop.wait(pause):
+                for topic in topics:
+                    topic.send(topic.make(random.randrange(5, 30)))
+                    topic.send_old(random.randrange(10))
+        except BaseException as error:  # shown by whoever waits for us
+            failed.append(error)
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not failed, failed
+
+
+def some_are_done(stack, setup, topics):
+    """Everything that is there now gets committed, while more comes."""
+    ends = {topic.topic: {p: len(log) for p, log in topic.log.items()} for topic in topics}
+
+    def reached():
+        return all(stack.committed(setup.group, name).get(p, 0) >= end for name, of in ends.items() for p, end in of.items() if end)
+
+    return reached
+
+
+def test_step_downs_under_load(replica_stack, tmp_path, seed):  # noqa: F811
+    topics = [Follows(replica_stack, 4, "transaction"), Follows(replica_stack, 4, "log"),
+              Orders(replica_stack, 4, "transaction", "gapless", True), Orders(replica_stack, 4, None, "block", False)]
+    setup = Setup(replica_stack, tmp_path, [t.topic for t in topics], collection=topics[0].documents, dead_letters=False)
+    impatient(setup)
+    setup.routes = [t.route() for t in topics]
+    setup.sections["effects"] = LOG
+    try:
+        workers = [setup.start(), setup.start()]
+        for worker in workers:
+            worker.wait_ready()
+        with fed(topics):
+            for _ in range(2):
+                step_down(replica_stack)
+                wait_until(some_are_done(replica_stack, setup, topics), 30, "commits that go on")
+            primary = primary_of(replica_stack)
+            replica_stack.kill(primary)
+            wait_until(some_are_done(replica_stack, setup, topics), 40, "commits with the next primary")
+            replica_stack.start(primary)
+        wait_committed(replica_stack, setup.group, topics)
+        for topic in topics:
+            topic.wait_closed()
+            topic.check()
+        assert [w.terminate() for w in workers] == [0, 0]
+    finally:
+        setup.close()
+
+
+def test_a_standalone_mongod_is_killed(standalone, tmp_path, seed):
+    """Without transactions, and without a second member: effects = "auto" goes by the log."""
+    topics = [Follows(standalone, 4, None), Orders(standalone, 4, None, "block", True)]
+    setup = Setup(standalone, tmp_path, [t.topic for t in topics], collection=topics[0].documents, dead_letters=False)
+    impatient(setup)
+    setup.routes = [t.route() for t in topics]
+    setup.sections["effects"] = LOG
+    try:
+        worker = setup.start().wait_ready()
+        with fed(topics):
+            for _ in range(2):
+                wait_until(some_are_done(standalone, setup, topics), 30, "commits that go on")
+                standalone.kill_and_restart()
+        wait_committed(standalone, setup.group, topics)
+        for topic in topics:
+            topic.wait_closed()
+            topic.check()
+        assert worker.terminate() == 0
+    finally:
+        setup.close()
+
+
+def test_what_needs_transactions_is_refused_there(standalone, tmp_path):
+    for topic in (Follows(standalone, 1, "transaction"), Orders(standalone, 1, None, "gapless", False)):
+        setup = Setup(standalone, tmp_path, topic.topic, collection=topic.documents, dead_letters=False)
+        setup.routes = [topic.route()]
+        worker = setup.start("--until-end")
+        try:
+            assert worker.wait(30) == 78, worker.log_tail()
+            assert "replica set" in worker.log_tail()
+        finally:
+            setup.close()
