@@ -1,7 +1,7 @@
 /*
  * What a batch with effects asks for, and what its answers lead to; txn_script.h has the words.
  */
-#include "txn_script.h"
+#include "unit/txn_script.h"
 
 static void plain(void **state)
 {

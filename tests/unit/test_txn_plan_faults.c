@@ -1,7 +1,7 @@
 /*
  * What goes wrong in a transaction, and what becomes of each operation; txn_script.h has the words.
  */
-#include "txn_script.h"
+#include "unit/txn_script.h"
 
 static void one_is_bad(void **state)
 {
