@@ -28,8 +28,8 @@
  *
  * What it decides (design and measurements: docs/decisions/010-effects-atomic.md):
  * - Operations of one event are folded: the first is written, the others are duplicates, as in
- *   plan.h; so are lanes (what stands behind one that failed for now gets LATER), `alone`,
- * conflicts.
+ *   plan.h. As there are lanes (what stands behind one that failed for now gets LATER), `alone`
+ *   and conflicts.
  * - Conflicts: the ledger's document has the hash of op->document under conflict_field, like an
  *   event that is its own document; removing events have none. What is there as an insert and comes
  *   as a delete, or the other way round, is a conflict too (`op` of the ledger).
@@ -47,12 +47,11 @@
  * - COUNT or NUMBER refused: those who move that document (or are of that group) go alone, one per
  *   transaction; who is refused alone is NEVER, the text names the collection. A chunk is cut where
  *   the sum of the amounts of one document could pass int64.
- * - FENCE refused: LATER (RETRY_LOCK) for the operations of that fence; the others without
- * them.
+ * - FENCE refused: LATER (RETRY_LOCK) for the operations of that fence; the others without them.
  * - TransientTransactionError and conflicts: ABORT, WAIT (random, doubling), the chunk again,
  *   until the deadline; then LATER (RETRY_CONFLICT) for all that is left. Every fourth in a row
  *   halves the chunk (a cache that is full says WriteConflict, too), as a refusal of a whole
- * command does that no operation is named for.
+ *   command does that no operation is named for.
  * - COMMIT without an answer (UnknownTransactionCommitResult, network, write concern): again after
  *   a wait, until the deadline, then UNKNOWN for the chunk: the next delivery's LOOK tells. Does a
  *   later one say that nothing was committed, the chunk is looked up again before it is repeated.
@@ -73,7 +72,7 @@
  * - REPLACE: {delete}, then {insert}: the reply of the insert; of the delete when that failed.
  * - ABORT: also behind a BEGIN that failed, and behind a COMMIT that said that nothing was
  *   committed; only the gate is given back then. Behind a COMMIT that nobody knows the end of there
- * is none: the end of the batch gives the gate back.
+ *   is none: the end of the batch gives the gate back.
  */
 #ifndef IDEMSINK_CORE_TXN_PLAN_H
 #define IDEMSINK_CORE_TXN_PLAN_H
