@@ -41,5 +41,7 @@ void check_redis(struct checks *c);
 /* What a route needs in MongoDB: rights, indexes, and what its effects rest on. */
 struct mongo;
 void check_route(struct checks *c, struct mongo *mongo, const struct config_route *r);
+/* And what reconcile needs beside that when it runs now and then. */
+void check_leases(struct checks *c, struct mongo *mongo);
 
 #endif

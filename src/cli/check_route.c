@@ -169,3 +169,16 @@ void check_route(struct checks *c, struct mongo *mongo, const struct config_rout
     needs_clear(&a.needs);
     buf_clear(&a.what);
 }
+
+void check_leases(struct checks *c, struct mongo *mongo)
+{
+    struct asking a = {.checks = c, .mongo = mongo};
+    struct need_collection leases = {.what = "leases",
+                                     .database = c->config->routes[0].database,
+                                     .collection = NEED_LEASES,
+                                     .actions = NEED_DO_FIND | NEED_DO_INSERT | NEED_DO_UPDATE};
+
+    if (c->config->effects.reconcile_every_ms > 0)
+        rights(&a, &leases);
+    buf_clear(&a.what);
+}

@@ -85,6 +85,7 @@ void check_mongo(struct checks *c)
         }
         for (size_t i = 0; i < c->config->n_routes; i++)
             check_route(c, mongo, &c->config->routes[i]);
+        check_leases(c, mongo);
     } else {
         concern(c, NULL);
     }

@@ -70,15 +70,25 @@ static void append_grouping(const struct comparing *x, bson_t *stage)
     bson_append_document_end(stage, &group);
 }
 
-/* Only numbers count, and what is below the start is in nobody's way. */
+/*
+ * Only numbers count, and what is below the start is in nobody's way. A document without its group
+ * is none of ours; saying so lets the server answer from the index alone, without a document
+ * (measured on 6.0.5: without $ne it reads each one, behind the index, at a fifth of the speed).
+ */
 static void append_numbers(const struct comparing *x, bson_t *stage)
 {
-    bson_t match, from;
+    const struct config_sequence *q = &x->route->sequence;
+    bson_t match, condition;
 
     BSON_APPEND_DOCUMENT_BEGIN(stage, "$match", &match);
-    BSON_APPEND_DOCUMENT_BEGIN(&match, x->route->sequence.field, &from);
-    BSON_APPEND_INT64(&from, "$gte", x->route->sequence.start);
-    bson_append_document_end(&match, &from);
+    for (size_t i = 0; i < q->group_fields.n; i++) {
+        BSON_APPEND_DOCUMENT_BEGIN(&match, q->group_fields.items[i], &condition);
+        BSON_APPEND_NULL(&condition, "$ne");
+        bson_append_document_end(&match, &condition);
+    }
+    BSON_APPEND_DOCUMENT_BEGIN(&match, q->field, &condition);
+    BSON_APPEND_INT64(&condition, "$gte", q->start);
+    bson_append_document_end(&match, &condition);
     bson_append_document_end(stage, &match);
 }
 
