@@ -35,6 +35,7 @@ struct log_item {
     /* operations */
     bool remove, ours, claimed, claim_asked;
     bool there, other; /* the entity is, and on its way out by another event */
+    bool other_op;     /* stored as the other one of insert and delete */
     int64_t until_ms;
     bson_t *entity, *document; /* as they stand in open */
     struct outcome refused;    /* by ADD; its text is set */

@@ -289,8 +289,11 @@ static bool is_other_content(const struct log_plan *p, size_t i, size_t leader)
     const struct config_dedup *d = &p->rules.route->dedup;
     uint8_t own[CANONICAL_HASH_BYTES], stored[CANONICAL_HASH_BYTES];
 
-    if (d->conflict == CONFLICT_OFF || p->rules.complete_only ||
-        !look_hash(p->ops[i].document, d->conflict_field, own))
+    if (d->conflict == CONFLICT_OFF || p->rules.complete_only)
+        return false;
+    if (i == leader && p->items[i].other_op)
+        return true;
+    if (!look_hash(p->ops[i].document, d->conflict_field, own))
         return false;
     if (p->items[leader].wrote)
         return look_hash(p->ops[leader].document, d->conflict_field, stored) &&

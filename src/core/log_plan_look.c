@@ -54,6 +54,10 @@ void log_look_found(struct log_plan *p, const bson_t *document)
     log_clear_item(item);
     if (d->conflict != CONFLICT_OFF)
         item->has_stored = look_hash(document, d->conflict_field, item->stored);
+    if (p->has_operation && p->ops[p->sent[k]].effects &&
+        bson_iter_init_find(&at, document, "op") && BSON_ITER_HOLDS_UTF8(&at))
+        item->other_op = (strcmp(bson_iter_utf8(&at, NULL), "delete") == 0) !=
+                         (p->ops[p->sent[k]].effects->action == EFFECT_DELETE);
     if (!p->has_effects || !bson_iter_init_find(&at, document, LOG_EFFECTS) ||
         !BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &in))
         return;

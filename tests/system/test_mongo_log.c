@@ -458,6 +458,27 @@ static void test_follow_and_unfollow(void **state)
     world_end(&w);
 }
 
+/* One identity for a follow and an unfollow: somebody's mistake, and told. */
+static void test_conflicts_of_operations(void **state)
+{
+    static char hash[] = "_payload";
+    struct world w;
+
+    (void)state;
+    world_begin(&w);
+    with_operation(&w);
+    w.h.route.dedup.conflict = CONFLICT_COUNT;
+    w.h.route.dedup.conflict_field = hash;
+    world_connect(&w);
+    write_one(&w, operation(1, "x", true), "I");
+    struct write_op ops[] = {operation(1, "x", false), operation(1, "x", true)};
+    assert_true(help_write(&w.h, ops, 1, "D")[0].conflict);
+    assert_false(help_write(&w.h, ops + 1, 1, "D")[0].conflict);
+    assert_int_equal(help_count(&w.h, "{'pair':'x'}"), 1);
+    clear(ops, 2);
+    world_end(&w);
+}
+
 /* Another attempt may still be at it: nobody goes on before that is over. */
 static void test_one_attempt_at_a_time(void **state)
 {
@@ -583,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_block),
         cmocka_unit_test(test_max_beside_others),
         cmocka_unit_test(test_follow_and_unfollow),
+        cmocka_unit_test(test_conflicts_of_operations),
         cmocka_unit_test(test_one_attempt_at_a_time),
         cmocka_unit_test(test_what_add_refuses),
         cmocka_unit_test(test_keep),
