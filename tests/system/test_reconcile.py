@@ -1,20 +1,12 @@
-"""`idemsink reconcile`: counters against what they count; with --apply they are repaired and lose no increment."""
-import json
+"""`idemsink reconcile`: counters against what they count, found and repaired; each kind of value and of difference."""
 import uuid
 
 import bson
 import pytest
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
-from harness import Setup, wait_until
-
-
-def named(stack):
-    return stack.mongo["tests"][f"c-{uuid.uuid4().hex[:12]}"]
-
-
-def full(collection):
-    return f"{collection.database.name}.{collection.name}"
+from harness import Setup
+from reconcile_help import full, named, reconcile, truth
 
 
 @pytest.fixture
@@ -36,33 +28,8 @@ def follows(stack, make):
     setup.collection.drop()
 
 
-def truth(setup, write=False):
-    """{user: {field: number}}, counted here."""
-    counted = {}
-    for event in setup.collection.find():
-        target = counted.setdefault(event["target"], {"followers": 0, "following": 0, "weight": 0})
-        target["followers"] += 1
-        source = counted.setdefault(event["source"], {"followers": 0, "following": 0, "weight": 0})
-        source["following"] += 1
-        source["weight"] += event["w"]
-    if write:
-        setup.users.insert_many(
-            [{"_id": user, "name": "x", **{f: Int64(n) for f, n in fields.items()}} for user, fields in counted.items()]
-        )
-    return counted
-
-
 def counters(setup):
     return {u["_id"]: {f: u.get(f) for f in ("followers", "following", "weight")} for u in setup.users.find()}
-
-
-def reconcile(setup, *options, status=None):
-    done = setup.command("reconcile", "--json", *options)
-    assert done.returncode in (0, 1), done.stderr.decode()
-    books = json.loads(done.stdout)
-    assert books["balanced"] is (done.returncode == 0)
-    assert status is None or done.returncode == status, books
-    return books
 
 
 def found(books):
@@ -217,164 +184,3 @@ def test_options_that_say_nothing(follows):
                           (["--memory", "x"], b"--memory")):
         done = follows.command("reconcile", *options)
         assert done.returncode == 64 and text in done.stderr
-
-
-# ---- sequences and ledgers ----
-
-
-@pytest.fixture
-def orders(stack, make):
-    setup = make("orders", dead_letters=False)
-    setup.numbers = named(stack)
-    setup.routes[0]["sequence"] = {"group": ["a.b", "c"], "field": "seq", "start": 5, "mode": "gapless",
-                                   "collection": full(setup.numbers)}
-    setup.collection.create_index("a.b")
-    for group in range(4):
-        events = [{"eventId": f"{group}-{n}", "a": {"b": f"g{group}"}, "c": Int64(group), "seq": Int64(n)} for n in range(5, 25)]
-        setup.collection.insert_many(events)
-        setup.numbers.insert_one({"_id": {"a_b": f"g{group}", "c": Int64(group)}, "n": Int64(24)})
-    yield setup
-    setup.numbers.drop()
-
-
-def group_id(group):
-    return {"a_b": f"g{group}", "c": Int64(group)}
-
-
-def test_right_sequences(orders):
-    books = reconcile(orders, status=0)
-    assert (books["groups"], books["differences"], books["foreign"]) == (4, 0, 0)
-
-
-# (what, the change, counted, stored)
-SEQUENCES = [
-    ("holes", lambda s: s.collection.delete_one({"c": 1, "seq": 9}), "19", "20"),
-    ("holes", lambda s: s.collection.delete_one({"c": 1, "seq": 5}), "19", "20"),
-    ("double", lambda s: s.collection.insert_one({"eventId": "x", "a": {"b": "g1"}, "c": 1, "seq": 7.0}), "1", "24"),
-    ("unnumbered", lambda s: s.collection.insert_one({"eventId": "x", "a": {"b": "g1"}, "c": 1}), "1", "24"),
-    ("unnumbered", lambda s: s.collection.update_one({"c": 1, "seq": 7}, {"$set": {"seq": "7"}}), "1", "24"),
-    ("ahead", lambda s: s.collection.delete_one({"c": 1, "seq": 24}), "23", "24"),
-    ("lags", lambda s: s.numbers.update_one({"_id": group_id(1)}, {"$set": {"n": Int64(20)}}), "24", "20"),
-    ("lags", lambda s: s.numbers.delete_one({"_id": group_id(1)}), "24", ""),
-]
-
-
-@pytest.mark.parametrize("what, change, counted, stored", SEQUENCES, ids=[f"{i}-{row[0]}" for i, row in enumerate(SEQUENCES)])
-def test_wrong_sequences(orders, what, change, counted, stored):
-    change(orders)
-    books = reconcile(orders, status=1)
-    assert [(f["what"], f["key"], f["counted"], f["stored"]) for f in books["found"]] == [
-        (what, {"_id": {"a_b": "g1", "c": 1}}, counted, stored)]
-    books = reconcile(orders, "--apply", status=0 if what == "lags" else 1)
-    assert books["repaired"] == (1 if what == "lags" else 0)
-    if what == "lags":
-        assert orders.numbers.find_one({"_id": group_id(1)})["n"] == 24
-        reconcile(orders, status=0)
-
-
-def test_modes_that_leave_gaps(orders):
-    orders.routes[0]["sequence"]["mode"] = "block"
-    orders.collection.delete_many({"seq": {"$in": [5, 9, 24]}})
-    orders.numbers.update_one({"_id": group_id(2)}, {"$set": {"n": Int64(100)}})
-    reconcile(orders, status=0)
-    orders.numbers.update_one({"_id": group_id(2)}, {"$set": {"n": Int64(22)}})
-    assert reconcile(orders, status=1)["found"][0]["what"] == "lags"
-    del orders.routes[0]["sequence"]["collection"]
-    orders.routes[0]["sequence"]["mode"] = "max"  # no counters
-    reconcile(orders, status=0)
-
-
-def test_a_ledger_tells_what_is_there(stack, make):
-    setup = make("follows", dead_letters=False)
-    ledger = named(stack)
-    setup.routes[0].update(entity={"key": ["s", "t"]}, operation={"source": "op", "insert": ["f"], "delete": ["u"], "ledger": full(ledger)})
-    rows = [("insert", True)] * 5 + [("insert", False)] * 2 + [("delete", True)] * 2 + [("delete", False)]
-    ledger.insert_many([{"_id": i, "op": op, "did": did} for i, (op, did) in enumerate(rows)])
-    setup.collection.insert_many([{"s": i, "t": i} for i in range(3)])
-    reconcile(setup, status=0)
-    setup.collection.insert_one({"s": 9, "t": 9})
-    assert [(f["what"], f["counted"], f["stored"]) for f in reconcile(setup, status=1)["found"]] == [("ledger", "3", "4")]
-    ledger.update_one({"_id": 0}, {"$set": {"_effects": {"at": 1}}})
-    done = setup.command("reconcile")
-    assert done.returncode == 0 and b"being worked on" in done.stderr
-    ledger.drop()
-
-
-# ---- beside workers ----
-
-
-def follow(number, users):
-    return {"eventId": f"f{number}", "source": f"u{number * 7 % users}", "target": f"u{number * number % users}", "w": number % 5}
-
-
-def beside_workers(stack, setup, users, n, seconds=120):
-    """Damages and repairs again and again while n events are written."""
-    topic = setup.topics[0]
-    setup.collection.create_index("source")
-    setup.collection.create_index("target")
-    stack.produce(topic, [(follow(i, 20), f"k{i % 50}") for i in range(n)])
-    worker = setup.start()
-    rounds = repaired = 0
-    wait_until(lambda: setup.collection.estimated_document_count() > 0, 60, "the first document")
-    try:
-        while True:
-            last = setup.settled()
-            for _ in range(3):
-                users.update_one({"_id": f"u{rounds % 20}"}, {"$inc": {"followers": Int64(5), "_version": Int64(1)}})
-                users.update_one({"_id": f"u{(rounds + 1) % 20}"}, {"$inc": {"weight": Int64(-3), "_version": Int64(1)}})
-                rounds += 1
-            repaired += reconcile(setup, "--apply")["repaired"]
-            if last:
-                break
-    finally:
-        assert worker.terminate() == 0, worker.log_tail()
-    reconcile(setup, "--apply", status=0)
-    now = {u["_id"]: u for u in users.find()}
-    for user, fields in truth(setup).items():
-        assert {f: now[user].get(f, 0) for f in fields} == fields, user
-        assert all(isinstance(now[user][f], Int64) for f in fields if f in now[user])
-    assert setup.collection.count_documents({}) == n and repaired > 0
-    assert reconcile(setup, status=0)["differences"] == 0
-
-
-def flowing(services, setup):
-    users = named(services)
-    setup.users = users
-    setup.routes[0]["counter"] = [
-        {"collection": full(users), "filter": {"_id": "target"}, "inc": {"followers": 1}},
-        {"collection": full(users), "filter": {"_id": "source"}, "inc": {"following": 1, "weight": "w"}},
-    ]
-    return users
-
-
-def test_while_transactions_run(stack, make):
-    setup = make(stack.topic(4))
-    beside_workers(stack, setup, flowing(stack, setup), 20000)
-
-
-def test_while_steps_run(standalone, tmp_path):
-    setup = Setup(standalone, tmp_path, standalone.topic(4))
-    try:
-        beside_workers(standalone, setup, flowing(standalone, setup), 10000)
-    finally:
-        setup.close()
-
-
-def test_reconcile_every(stack, make):
-    setup = make(stack.topic(2))
-    users = flowing(stack, setup)
-    setup.sections["effects"] = {"reconcile_every": "1s"}
-    stack.mongo["tests"]["idemsink_leases"].delete_one({"_id": "reconcile"})
-    stack.produce(setup.topics[0], [(follow(i, 5), f"k{i}") for i in range(200)])
-    workers = [setup.start(), setup.start()]
-    setup.wait_settled()
-    users.update_one({"_id": "u1"}, {"$inc": {"followers": Int64(9)}})
-    wait_until(lambda: users.find_one({"_id": "u1"})["followers"] == truth(setup)["u1"]["followers"], 30, "the repair")
-    found = lambda name: sum(w.metric(name) for w in workers)
-    wait_until(lambda: found("idemsink_reconcile_repaired_total") >= 1, 30, "its metric")
-    assert found("idemsink_reconcile_differences_total") == found("idemsink_reconcile_repaired_total") == 1
-    wait_until(lambda: max(w.metric("idemsink_reconcile_last_run_seconds") for w in workers) > 1.6e9, 30, "its time")
-    lines = wait_until(lambda: [x for w in workers for x in w.saw("counters reconciled") if x["repaired"] == 1], 30, "the line")
-    assert len(lines) == 1 and lines[0]["differences"] == 1
-    assert all(w.terminate() == 0 for w in workers)
-    users.drop()
