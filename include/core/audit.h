@@ -55,6 +55,29 @@ enum audit_verdict { AUDIT_RIGHT, AUDIT_DIFFERENT, AUDIT_EXTRA, AUDIT_DOUBLE, AU
 enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *key,
                                 const bson_t *document);
 
+/*
+ * Routes with an operation (core/entity.h) have two books: the ledger, where every event has to be,
+ * and the entities, where what is there at the end follows from their events in the lane's order.
+ *
+ * audit_event: r's event, with its entity's key; what: {op: "insert"} or "delete". *first: it is
+ * the first with this identity and no dead letter, so that it did something: then audit_entity()
+ * with the document that it adds, or NULL where it removes. An entity whose events come by several
+ * lanes may end either way. The keys that are looked at are chosen by the entity in both.
+ */
+struct audit_event {
+    const bson_t *event, *entity; /* their keys */
+    const bson_t *what;           /* NULL: the ledger forgets, the event need not be there */
+    bool first;
+};
+bool audit_event(struct audit *a, const struct record *r, struct audit_event *event,
+                 struct err *e) MUST_CHECK;
+bool audit_entity(struct audit *a, const struct record *r, const bson_t *entity,
+                  const bson_t *document, struct err *e) MUST_CHECK;
+/* A document of the ledger. Not known: EXTRA, or UNWANTED where only a part is looked at. Of a
+ * document of the collection: audit_stored(). */
+enum audit_verdict audit_ledger(struct audit *a, uint32_t route, const bson_t *event,
+                                const bson_t *what);
+
 struct audit_books {
     uint64_t records, distinct; /* that asked for a document; dedup keys among them */
     uint64_t right, different, extra, doubled; /* documents */

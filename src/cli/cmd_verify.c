@@ -49,8 +49,7 @@ static void pass_end(const struct verify *v)
         fputs("\r\033[K", stderr);
 }
 
-/* Routes that share a collection share their books: the first of them stands for all. */
-static uint32_t books_of(const struct config *c, uint32_t route)
+uint32_t verify_books_of(const struct config *c, uint32_t route)
 {
     for (uint32_t i = 0; i < route; i++)
         if (strcmp(c->routes[i].database, c->routes[route].database) == 0 &&
@@ -76,7 +75,10 @@ static bool expect_document(struct verify *v, uint32_t route, const struct recor
 {
     bson_t rest;
     bool hashed = mapping_without_hash(v->mappings[route], op->document, &rest);
-    bool ok = audit_expect(v->audit, r, op->filter, hashed ? &rest : op->document, e);
+    const bson_t *document = hashed ? &rest : op->document;
+    bool ok = config_has_operation(&v->config->routes[route])
+                  ? verify_expect_operation(v, r, op, document, e)
+                  : audit_expect(v->audit, r, op->filter, document, e);
 
     if (hashed)
         bson_destroy(&rest);
@@ -95,7 +97,7 @@ static bool expect_record(struct verify *v, struct record *r, struct err *e)
     mapping_order(v->mappings[route], r);
     switch (mapping_build(v->mappings[route], r, &op)) {
     case MAPPING_WRITE:
-        r->route = books_of(v->config, route);
+        r->route = verify_books_of(v->config, route);
         ok = expect_document(v, route, r, &op, e);
         break;
     case MAPPING_SKIP:
@@ -227,12 +229,8 @@ static bool read_dead_letters(struct verify *v, struct err *e)
 static void fault_of_document(struct verify *v, const char *what, const bson_t *key)
 {
     const struct config_route *route = &v->config->routes[v->route];
-    char *where = mem_printf("%s.%s", route->database, route->collection);
-    char *text = bson_as_relaxed_extended_json(key, NULL);
 
-    verify_fault(v, what, where, text ? text : "{}", true);
-    bson_free(text);
-    mem_free(where);
+    verify_fault_of(v, what, route->database, route->collection, key);
 }
 
 /* A document without its dedup fields is told by its _id. */
@@ -249,6 +247,17 @@ static void no_key(struct verify *v, const bson_t *document)
     bson_destroy(&id);
 }
 
+static enum audit_verdict judge(struct verify *v, const bson_t *key, const bson_t *document)
+{
+    bson_t rest;
+    bool hashed = mapping_without_hash(v->mappings[v->route], document, &rest);
+    enum audit_verdict verdict = audit_stored(v->audit, v->route, key, hashed ? &rest : document);
+
+    if (hashed)
+        bson_destroy(&rest);
+    return verdict;
+}
+
 static bool stored(const bson_t *document, void *ctx)
 {
     struct verify *v = ctx;
@@ -258,11 +267,10 @@ static bool stored(const bson_t *document, void *ctx)
         if (v->options.from == 0) /* belongs to the first part */
             no_key(v, document);
     } else {
-        bool hashed = mapping_without_hash(v->mappings[v->route], document, &rest);
-        enum audit_verdict verdict =
-            audit_stored(v->audit, v->route, &key, hashed ? &rest : document);
+        bool less = verify_without_effects(&v->config->routes[v->route], document, &rest);
+        enum audit_verdict verdict = judge(v, &key, less ? &rest : document);
 
-        if (hashed)
+        if (less)
             bson_destroy(&rest);
         switch (verdict) {
         case AUDIT_RIGHT:
@@ -292,7 +300,7 @@ static bool scan_collections(struct verify *v, struct err *e)
         const struct config_route *route = &v->config->routes[i];
         uint64_t before = v->scanned;
 
-        if (books_of(v->config, i) != i)
+        if (verify_books_of(v->config, i) != i)
             continue;
         v->route = i;
         int64_t count = mongo_count(v->mongo, route);
@@ -372,7 +380,7 @@ enum exit_code cmd_verify(const struct args *args)
     v.terminal = isatty(STDERR_FILENO) == 1;
     if (divide_memory(&v)) {
         if (verify_open(&v, "verify", &e) && read_dead_letters(&v, &e) && read_topics(&v, &e) &&
-            scan_collections(&v, &e))
+            scan_collections(&v, &e) && verify_scan_ledgers(&v, &e) && verify_counters(&v, &e))
             code = verify_report(&v) ? EXIT_FINE : EXIT_FOUND;
         else {
             pass_end(&v);

@@ -43,12 +43,14 @@ struct verify {
     size_t n_names;
     bool dead_letters_are_kept;
     uint32_t route; /* whose collection is being scanned */
+    uint32_t books; /* its books */
     bool terminal;  /* stderr is one */
     struct progress progress;
     int64_t started_ms; /* wall clock */
 
     /* The books, beside the audit's own */
     uint64_t read, bad, skipped, dead_letters, dead_missing, keyless, scanned, expected;
+    uint64_t in_ledgers, counters, counters_wrong, counters_unable;
 
     /* Faults and dead letters that are listed, as JSON */
     struct buf faults, letters;
@@ -56,11 +58,30 @@ struct verify {
     struct buf collections; /* their names and documents, as JSON */
 };
 
+/* Routes that share a collection share their books: the first of them stands for all. */
+uint32_t verify_books_of(const struct config *c, uint32_t route);
+
+/* --- verify_effects.c --- */
+
+/* The document without what effects put into it: its number, what is open. False: nothing to leave
+ * out; else *rest is the caller's to bson_destroy(). */
+bool verify_without_effects(const struct config_route *r, const bson_t *document, bson_t *rest);
+
+/* A record of a route with an operation; r->route is that of the books. document: op's, to compare.
+ */
+bool verify_expect_operation(struct verify *v, const struct record *r, const struct write_op *op,
+                             const bson_t *document, struct err *e);
+bool verify_scan_ledgers(struct verify *v, struct err *e);
+bool verify_counters(struct verify *v, struct err *e);
+
 /* --- verify_report.c --- */
 
 /* One more fault; the first ones are listed. text: "topic:0:7", or a dedup key. */
 void verify_fault(struct verify *v, const char *what, const char *where, const char *text,
                   bool is_json);
+/* The same for a document, by its key. */
+void verify_fault_of(struct verify *v, const char *what, const char *database,
+                     const char *collection, const bson_t *key);
 /* at: the dead letter itself. */
 void verify_dead_letter(struct verify *v, const struct letter *l, const struct record *at);
 

@@ -32,6 +32,17 @@ void verify_fault(struct verify *v, const char *what, const char *where, const c
     buf_clear(&shown);
 }
 
+void verify_fault_of(struct verify *v, const char *what, const char *database,
+                     const char *collection, const bson_t *key)
+{
+    char *where = mem_printf("%s.%s", database, collection);
+    char *text = bson_as_relaxed_extended_json(key, NULL);
+
+    verify_fault(v, what, where, text ? text : "{}", true);
+    bson_free(text);
+    mem_free(where);
+}
+
 /* With the place that `dlq show` takes, which tells two of one record apart, too. */
 void verify_dead_letter(struct verify *v, const struct letter *l, const struct record *at)
 {
@@ -145,7 +156,7 @@ static void print_text(const struct verify *v, const struct row *rows, size_t n,
     if (v->n_faults > o->listed)
         printf("%zu more; --list N lists more\n", v->n_faults - o->listed);
     for (size_t i = 0; i < n; i++)
-        printf("%-12s %12" PRIu64 "  %s\n", rows[i].name, rows[i].value, rows[i].help);
+        printf("%-15s %12" PRIu64 "  %s\n", rows[i].name, rows[i].value, rows[i].help);
     if (o->part < 1)
         printf("a sample: %.10g %% of the dedup keys\n", o->part * 100);
     if (o->since_ms >= 0) {
@@ -163,12 +174,12 @@ bool verify_report(struct verify *v)
     bool since = v->options.since_ms >= 0;
     uint64_t extra = b.extra + v->keyless;
     bool balanced = b.missing == 0 && b.different == 0 && b.doubled == 0 && v->dead_missing == 0 &&
-                    (extra == 0 || since || v->args->allow_extra);
+                    v->counters_wrong == 0 && (extra == 0 || since || v->args->allow_extra);
     const struct row rows[] = {
         {"read", "records read", v->read},
         {"records", "records that ask for a document", b.records},
         {"distinct", "dedup keys among them", b.distinct},
-        {"stored", "documents there and right", b.right},
+        {"stored", "documents there and right", b.right - v->in_ledgers},
         {"missing", "dedup keys without document or dead letter", b.missing},
         {"different", "documents unlike the first record of their dedup key", b.different},
         {"doubled", "documents whose dedup key has another one", b.doubled},
@@ -180,6 +191,12 @@ bool verify_report(struct verify *v)
         {"dead_missing", "bad records without a dead letter", v->dead_missing},
         {"skipped", "tombstones skipped by rule", v->skipped},
         {"documents", "documents read", v->scanned},
+        {"in_ledgers", "events in ledgers", v->in_ledgers},
+        {"counters", "counters and groups of sequences compared", v->counters},
+        {"counters_wrong", "counters, sequences and ledgers that are not what they count",
+         v->counters_wrong},
+        {"counters_unable", "those that can't be compared (idemsink reconcile says why)",
+         v->counters_unable},
     };
     const size_t n = sizeof rows / sizeof rows[0];
 

@@ -12,7 +12,8 @@ enum {
     FLAG_DEAD = 4,
     FLAG_LIVE = 8,
     FLAG_OTHERS = 16,
-    FLAG_MARK = 32
+    FLAG_MARK = 32,
+    FLAG_ENTITY = 64 /* LIVE: it is there at the end */
 };
 
 struct entry {
@@ -283,6 +284,124 @@ bool audit_expect(struct audit *a, const struct record *r, const bson_t *key,
     return true;
 }
 
+/* --- operations --- */
+
+/* Events and entities of a route have keys of their own. */
+static void event_key(uint32_t route, const bson_t *event, uint64_t out[2])
+{
+    XXH128_hash_t h = XXH3_128bits_withSeed(bson_get_data(event), event->len, ~(uint64_t)route);
+
+    out[0] = h.low64;
+    out[1] = h.high64;
+}
+
+static bool is_entity_wanted(const struct audit *a, uint32_t route, const bson_t *entity)
+{
+    XXH128_hash_t h = key_hash(route, entity);
+    uint64_t k[2] = {h.low64, h.high64};
+
+    return wanted(a, k);
+}
+
+bool audit_event(struct audit *a, const struct record *r, struct audit_event *event, struct err *e)
+{
+    bool dead = audit_is_dead(a, slice_text(r->topic), r->partition, r->offset);
+    struct entry *at;
+    uint64_t k[2];
+
+    MUST(r->slot <= UINT16_MAX);
+    event->first = false;
+    if (!is_entity_wanted(a, r->route, event->entity))
+        return true;
+    if (!has_room(a, e))
+        return false;
+    event_key(r->route, event->event, k);
+    at = expected(a, k);
+    a->books.records++;
+    if (dead) {
+        at->flags |= FLAG_DEAD;
+    } else if (!(at->flags & FLAG_LIVE)) {
+        event->first = true;
+        at->content = event->what ? content_hash(event->what) : 0;
+        at->offset = r->offset;
+        at->slot = (uint16_t)r->slot;
+        at->flags |= event->what ? FLAG_LIVE : FLAG_LIVE | FLAG_STORED;
+    }
+    return true;
+}
+
+bool audit_entity(struct audit *a, const struct record *r, const bson_t *entity,
+                  const bson_t *document, struct err *e)
+{
+    XXH128_hash_t h = key_hash(r->route, entity);
+    uint64_t k[2] = {h.low64, h.high64};
+    uint32_t lane = (uint32_t)(r->order_hash >> 32);
+    struct entry *at = find(a, k);
+
+    if (!has_room(a, e))
+        return false;
+    if (!(at->flags & FLAG_USED)) {
+        *at = (struct entry){.key = {k[0], k[1]},
+                             .flags = FLAG_USED | FLAG_ENTITY,
+                             .lane = lane,
+                             .slot = (uint16_t)r->slot};
+        added(a, k);
+        at = find(a, k);
+    }
+    if (at->lane != lane || at->slot != (uint16_t)r->slot)
+        at->flags |= FLAG_OTHERS;
+    if (document == NULL) {
+        at->flags &= (uint16_t)~FLAG_LIVE;
+    } else if (!(at->flags & FLAG_LIVE)) {
+        at->content = content_hash(document);
+        at->offset = r->offset;
+        at->flags |= FLAG_LIVE;
+    }
+    return true;
+}
+
+enum audit_verdict audit_ledger(struct audit *a, uint32_t route, const bson_t *event,
+                                const bson_t *what)
+{
+    bool part = a->from > 0 || a->to < UINT64_MAX;
+    struct entry *at;
+    uint64_t k[2];
+
+    event_key(route, event, k);
+    at = find(a, k);
+    if (!(at->flags & FLAG_USED)) {
+        a->books.extra += !part;
+        return part ? AUDIT_UNWANTED : AUDIT_EXTRA;
+    }
+    at->flags |= FLAG_STORED; /* twice is not possible: it is the _id */
+    if (!(at->flags & FLAG_LIVE) || at->content == content_hash(what)) {
+        a->books.right++;
+        return AUDIT_RIGHT;
+    }
+    a->books.different++;
+    return AUDIT_DIFFERENT;
+}
+
+/* The only ones are the entity's that its events leave there. */
+static enum audit_verdict entity_stored(struct audit *a, struct entry *at, const bson_t *document)
+{
+    if (at->flags & FLAG_STORED) {
+        a->books.doubled++;
+        return AUDIT_DOUBLE;
+    }
+    at->flags |= FLAG_STORED;
+    if (!(at->flags & (FLAG_LIVE | FLAG_OTHERS))) {
+        a->books.extra++;
+        return AUDIT_EXTRA;
+    }
+    if ((at->flags & FLAG_OTHERS) || at->content == content_hash(document)) {
+        a->books.right++;
+        return AUDIT_RIGHT;
+    }
+    a->books.different++;
+    return AUDIT_DIFFERENT;
+}
+
 enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *key,
                                 const bson_t *document)
 {
@@ -298,6 +417,8 @@ enum audit_verdict audit_stored(struct audit *a, uint32_t route, const bson_t *k
         a->books.extra++;
         return AUDIT_EXTRA;
     }
+    if (at->flags & FLAG_ENTITY)
+        return entity_stored(a, at, document);
     if (at->flags & FLAG_STORED) {
         a->books.doubled++;
         return AUDIT_DOUBLE;
@@ -318,6 +439,8 @@ static void finish_entry(struct audit *a, const struct entry *at, size_t max,
 {
     if (!(at->flags & FLAG_USED) || (at->flags & (FLAG_STORED | FLAG_MARK)))
         return;
+    if ((at->flags & FLAG_ENTITY) && (!(at->flags & FLAG_LIVE) || (at->flags & FLAG_OTHERS)))
+        return; /* removed at the end, or nobody can tell */
     if (!(at->flags & FLAG_LIVE))
         a->books.dead++;
     else if (a->books.missing++ < max && each)

@@ -249,6 +249,84 @@ static void samples_are_parts(void **state)
     assert_int_equal(all, KEYS);
 }
 
+/* --- operations --- */
+
+/* An event that adds the entity with this content, or removes it (NULL). */
+static void operation(struct audit *a, uint64_t lane, int event, int entity, const char *content,
+                      int64_t offset)
+{
+    struct record r = {.topic = "t", .order_hash = lane << 48, .offset = offset, .slot = 3};
+    bson_t *id = BCON_NEW("_id", BCON_INT32(event)), *key = BCON_NEW("id", BCON_INT32(entity));
+    bson_t *what = BCON_NEW("op", content ? "insert" : "delete");
+    bson_t *document = content ? BCON_NEW("id", BCON_INT32(entity), "v", content) : NULL;
+    struct audit_event found = {.event = id, .entity = key, .what = what};
+
+    assert_true(audit_event(a, &r, &found, &e));
+    if (found.first)
+        assert_true(audit_entity(a, &r, key, document, &e));
+    bson_destroy(id);
+    bson_destroy(key);
+    bson_destroy(what);
+    bson_destroy(document);
+}
+
+static enum audit_verdict ledger(struct audit *a, int event, const char *op)
+{
+    bson_t *id = BCON_NEW("_id", BCON_INT32(event)), *what = BCON_NEW("op", op);
+    enum audit_verdict v = audit_ledger(a, 0, id, what);
+
+    bson_destroy(id);
+    bson_destroy(what);
+    return v;
+}
+
+static void operations_in_order(void **state)
+{
+    struct audit *a = audit_new(1 << 20, 0, UINT64_MAX);
+    int64_t missing = -1;
+
+    (void)state;
+    operation(a, 1, 1, 1, "first", 10);
+    operation(a, 1, 2, 1, "again", 11); /* is there already */
+    operation(a, 1, 3, 2, "x", 12);
+    operation(a, 1, 4, 2, NULL, 13);
+    operation(a, 1, 3, 2, "x", 14); /* delivered again: undoes nothing */
+    operation(a, 1, 5, 3, NULL, 15);
+    operation(a, 1, 6, 3, "y", 16);
+    dead(a, 17);
+    operation(a, 1, 7, 3, NULL, 17); /* never happened */
+    assert_int_equal(stored(a, 1, "first"), AUDIT_RIGHT);
+    assert_int_equal(stored(a, 1, "first"), AUDIT_DOUBLE);
+    assert_int_equal(stored(a, 2, "x"), AUDIT_EXTRA);
+    assert_int_equal(stored(a, 9, "x"), AUDIT_EXTRA);
+    for (int i = 1; i < 6; i++)
+        assert_int_equal(ledger(a, i, i == 4 || i == 5 ? "delete" : "insert"), AUDIT_RIGHT);
+    assert_int_equal(ledger(a, 6, "delete"), AUDIT_DIFFERENT);
+    assert_int_equal(ledger(a, 8, "insert"), AUDIT_EXTRA);
+    struct audit_books b = audit_finish(a, 10, remember, &missing);
+    assert_int_equal(b.missing, 1); /* entity 3 */
+    assert_int_equal(missing, 16);
+    assert_int_equal(b.dead, 1);
+    assert_int_equal(b.distinct, 7);
+    audit_free(a);
+}
+
+static void entities_of_several_lanes(void **state)
+{
+    struct audit *a = audit_new(1 << 20, 0, UINT64_MAX);
+
+    (void)state;
+    for (int entity = 1; entity < 3; entity++) {
+        operation(a, 1, entity, entity, "x", entity);
+        operation(a, 2, 10 + entity, entity, NULL, 10 + entity);
+        assert_int_equal(ledger(a, entity, "insert"), AUDIT_RIGHT);
+        assert_int_equal(ledger(a, 10 + entity, "delete"), AUDIT_RIGHT);
+    }
+    assert_int_equal(stored(a, 1, "x"), AUDIT_RIGHT); /* or not, as 2 */
+    assert_int_equal(audit_finish(a, 10, NULL, NULL).missing, 0);
+    audit_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +339,8 @@ int main(void)
         cmocka_unit_test(grows_and_says_when_full),
         cmocka_unit_test(full_by_marks),
         cmocka_unit_test(samples_are_parts),
+        cmocka_unit_test(operations_in_order),
+        cmocka_unit_test(entities_of_several_lanes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
