@@ -258,9 +258,9 @@ static bool audit_ledger(struct reconcile_work *w, const struct config_route *r)
                              "$sum", BCON_INT64(1), "}", "}", "}", "]");
     const struct mongo_reading readings[] = {{o->ledger_database, o->ledger, events, take_ledger},
                                              {r->database, r->collection, there, take_there},
-        {o->ledger_database, o->ledger, events, take_ledger}};
+                                             {o->ledger_database, o->ledger, events, take_ledger}};
     struct ledger_work l = {0};
-    const char *why = o->ledger_expire_ms > 0 ? "its ledger forgets (ledger_expire)"
+    const char *why = o->ledger_expire_ms > 0   ? "its ledger forgets (ledger_expire)"
                       : is_shared(w->config, r) ? "another route stores in the same collection"
                                                 : NULL;
     bool ok = true;
