@@ -6,6 +6,7 @@ import collections
 import random
 import uuid
 
+import redis
 from bson.int64 import Int64
 from harness import Record, wait_until
 
@@ -22,6 +23,8 @@ def short_transactions(stack, seconds=1):
 
 class Topic:
     """A topic, its records by partition as they were sent, and collections with names of their own."""
+
+    redis = False
 
     def __init__(self, stack, partitions, effects):
         self.stack, self.effects, self.partitions = stack, effects, partitions
@@ -230,6 +233,34 @@ class Plain(Topic):
         assert stored == sorted(value["eventId"] for value in self.distinct())
 
 
+class Told(Plain):
+    """Documents, and keys in Redis that are removed with each."""
+
+    redis = True
+
+    def rules(self):
+        return {**super().rules(), "invalidate": [{"mode": "unlink", "keys": [self.name + ":{lane}"], "delivery": "before_commit",
+                                                   "coalesce": "0s", "repeat_after": "0s"}]}
+
+    def send(self, values):
+        values = list(values)
+        redis.Redis.from_url(self.stack.redis_uri).mset({f"{self.name}:{lane}": "old" for lane, _ in values})
+        super().send(values)
+
+    def check(self, crashed=True):
+        super().check()
+        assert redis.Redis.from_url(self.stack.redis_uri).keys(f"{self.name}:*") == []
+
+
+class Fenced(Orders):
+    """Orders under a lock of their customer, whose numbers MongoDB checks."""
+
+    redis = True
+
+    def rules(self):
+        return {**super().rules(), "lock": {"key": "{customer}", "prefix": f"{self.name}:", "ttl": "1s", "fence": f"tests.{self.name}_fences"}}
+
+
 def wait_committed(stack, group, topics, seconds=60):
     """Until the group has committed all of these Topics."""
     def reached():
@@ -247,6 +278,8 @@ WAYS = {
     "plain": lambda stack, partitions: Plain(stack, partitions, None),
     "follows by transaction": lambda stack, partitions: Follows(stack, partitions, "transaction"),
     "follows by log": lambda stack, partitions: Follows(stack, partitions, "log"),
+    "told": lambda stack, partitions: Told(stack, partitions, None),
+    "fenced": lambda stack, partitions: Fenced(stack, partitions, "transaction", "gapless", True),
     "gapless": lambda stack, partitions: Orders(stack, partitions, "transaction", "gapless", True),
     "block by log": lambda stack, partitions: Orders(stack, partitions, "log", "block", True),
     "block": lambda stack, partitions: Orders(stack, partitions, None, "block", False),

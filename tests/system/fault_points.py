@@ -28,6 +28,8 @@ def txn(*names):
 
 POINTS = {
     "plain": COMMON,
+    "told": ["notifier.before_send", "notifier.after_send"],
+    "fenced": txn("before_fence", "before_count", "before_commit", "after_commit"),
     "follows by transaction": [*COMMON, *txn("before_look", "before_begin", "before_state", "before_count", "before_events", "before_insert",
                                              "before_delete", "before_replace", "inside_replace", "before_commit", "after_commit",
                                              "after_commit > before_look")],
@@ -38,8 +40,7 @@ POINTS = {
     "block": log("look", "number", "start", "write"),
     "max": log("look", "highest", "write"),
 }
-# Visited by tests of their own.
-ELSEWHERE = {"notifier.before_send", "notifier.after_send", *log("fail", "prune"), "txn.before_fence"}
+ELSEWHERE = set(log("fail", "prune"))  # visited by tests of their own
 SIDE_BY_SIDE = 6
 
 
@@ -58,6 +59,8 @@ def setup_of(stack, directory, topic):
     setup = Setup(stack, directory, topic.topic, collection=topic.documents, dead_letters=False)
     setup.routes = [topic.route()]
     setup.sections["effects"] = LOG
+    if topic.redis:
+        setup.sections["redis"] = {"uri": stack.redis_uri}
     setup.sections["worker"].update(commit_interval="50ms", threads=1, batch=4)
     setup.sections["retry"].update(first="20ms", max="200ms")
     return setup

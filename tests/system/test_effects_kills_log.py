@@ -27,3 +27,23 @@ def test_a_kill_before_ids_are_forgotten(stack, tmp_path):
         topic.check()
     finally:
         setup.close()
+
+
+def test_a_kill_before_a_counter_is_given_up(stack, tmp_path):
+    """A counter that can't be moved: the document stays, says so, and harms nobody."""
+    topic = WAYS["block by log"](stack, 1)
+    setup = setup_of(stack, tmp_path, topic)
+    setup.sections["kafka"]["instance_id"] = "same"
+    topic.db[f"{topic.name}_users"].insert_one({"_id": "ka", "spent": "much"})
+    topic.send(topic.some("k"))
+    try:
+        assert setup.start("--until-end", fault="log.before_fail").wait(40) == -signal.SIGKILL
+        assert setup.start("--until-end").wait(40) == 0
+        events = {value["eventId"]: value for value in topic.distinct()}
+        failed = {d["eventId"] for d in topic.documents.find({"_effects.failed": {"$exists": True}})}
+        assert failed == {event for event, value in events.items() if value["customer"] == "ka"} and topic.open_effects() == len(failed)
+        assert {d["eventId"] for d in topic.documents.find()} == set(events)
+        others = topic.db[f"{topic.name}_users"].find_one({"_id": "kb"})
+        assert others["orders"] == sum(value["customer"] == "kb" for value in events.values())
+    finally:
+        setup.close()
