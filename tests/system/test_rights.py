@@ -214,10 +214,10 @@ def test_each_collection_of_effects(guarded, check):
 def test_who_may_not_make_collections(guarded, stack, tmp_path):
     """Who may insert may. (By steps nothing has to be there before.)"""
     exact = ["insert", "update", "find", "listIndexes", "createIndex"]
-    guarded.user("maker", [], [("tests", name, exact) for name in ("rights3", "rights3_sequences")] + [
+    guarded.user("inserter3", [], [("tests", name, exact) for name in ("rights3", "rights3_sequences")] + [
         ("tests", "rights3_users", ["find", "update", "listIndexes"])])
     setup = Setup(stack, tmp_path, stack.topic(1), collection=stack.mongo["tests"]["rights3"], dead_letters=False)
-    setup.sections["mongo"]["uri"] = guarded.uri("maker")
+    setup.sections["mongo"]["uri"] = guarded.uri("inserter3")
     setup.routes[0].update({**EFFECTS, "counter": [{**EFFECTS["counter"][0], "collection": "tests.rights3_users"}],
                             "sequence": {"field": "no"}, "trust_index": True})
     done = setup.command("init")
