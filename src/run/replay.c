@@ -102,7 +102,8 @@ static bool wait_more(const struct replay *r, uint32_t attempts)
 
     if (left_ms <= 0)
         return false;
-    (void)getrandom(&random, sizeof random, GRND_NONBLOCK);
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+        random = (uint32_t)clock_mono_us();
     wait_ms = retry_wait_ms(&policy, attempts, random);
     if (wait_ms > left_ms)
         wait_ms = left_ms;
