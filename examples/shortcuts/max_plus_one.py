@@ -26,9 +26,7 @@ def ours(work):
     """Two processes; each order is delivered twice, and everything again after a kill."""
     sink = Sink(work, '[route.dedup]\nkey = ["eventId"]\n[route.sequence]\nfield = "number"')
     sink.deliver([({"eventId": f"e{i}"}, partition) for i in range(4) for partition in (0, 1)])
-    second = sink.worker()
-    sink.delivered_again_after_a_kill(4)
-    second.kill()
+    sink.delivered_again_after_a_kill(4, workers=2)
     return summary(sink.documents)
 
 

@@ -8,7 +8,7 @@ WRONG = "the first one was carried out, and its answer lost"
 
 def answer_lost(command, collection=None):
     """The server carries the next such command out, and then answers that it does not know whether it will last."""
-    data = {"failCommands": [command], "writeConcernError": {"code": 91, "errmsg": "shutting down"}}
+    data = {"failCommands": [command], "writeConcernError": {"code": 64, "errmsg": "waiting for replication timed out"}}
     if collection:
         data["namespace"] = collection
     common.mongo().admin.command({"configureFailPoint": "failCommand", "mode": {"times": 1}, "data": data})

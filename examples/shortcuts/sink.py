@@ -11,7 +11,7 @@ HEAD = """
 brokers = "{brokers}"
 group = "{name}"
 [kafka.properties]
-"session.timeout.ms" = 3000
+"session.timeout.ms" = 1500
 [mongo]
 uri = "{uri}"
 [redis]
@@ -52,11 +52,12 @@ class Sink:
     def until_end(self):
         self.worker("--until-end").wait()
 
-    def delivered_again_after_a_kill(self, documents):
+    def delivered_again_after_a_kill(self, documents, workers=1):
         """Killed with -9 once everything is written and before an offset is committed; the next one gets it all again."""
-        worker = self.worker()
+        running = [self.worker() for _ in range(workers)]
         common.wait_until(lambda: self.documents.count_documents({}) >= documents, 30, f"{documents} documents")
-        worker.kill()
+        for worker in running:
+            worker.kill()
         self.until_end()
 
 

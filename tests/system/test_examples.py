@@ -1,4 +1,4 @@
-"""examples/: each runs with its crashes and is checked against the truth; each shortcut goes wrong as it is said to, and idemsink does not."""
+"""examples/: each runs with its crashes and is checked against the truth."""
 import os
 import subprocess
 import sys
@@ -38,9 +38,3 @@ def test_example(stack, tmp_path, name):
     forget(stack, name)
     done = run(stack, tmp_path, name)
     assert done.returncode == 0 and "verdict: every" in done.stdout
-
-
-def test_shortcuts(stack, tmp_path):
-    done = run(stack, tmp_path, "shortcuts")
-    assert done.returncode == 0
-    assert done.stdout.count("   the shortcut ") == done.stdout.count("   idemsink ") == 6
