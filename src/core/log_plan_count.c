@@ -11,8 +11,9 @@
 #include "core/log_plan_private.h"
 
 enum {
-    TRIES_MAX = 3,         /* of one counter document before its events have to wait */
-    IDS_MAX = 20000,       /* of one COUNT */
+    TRIES_MAX = 3,   /* of one counter document before its events have to wait */
+    DOUBLES_MAX = 2, /* E11000 behind so many reads: another unique index, not somebody else */
+    IDS_MAX = 20000, /* of one COUNT */
     COUNT_BYTES = 8 << 20, /* of one COUNT, about */
     MOVE_OVERHEAD = 400,
     ID_BYTES = 80,     /* of one id: in the filter and in the update */
@@ -482,7 +483,22 @@ bool log_prune_next(struct log_plan *p, struct log_command *c)
 
 /* --- answers --- */
 
-/* The refusals of one COUNT, by its moves. True: there were errors. */
+/* Whatever is tried: else an event that is open for ever would hold back all that may be pruned. */
+static bool is_final(const struct log_move_item *m, int code)
+{
+    const struct outcome_code *row = outcome_code_find(code);
+
+    return row && (row->one == FATE_NEVER || (row->one == FATE_LOOK && m->tries >= DOUBLES_MAX));
+}
+
+/* The document is not to be made, so nobody's share is to blame. */
+static void cannot_make(struct log_plan *p, size_t move, const char *why)
+{
+    fail_items(p, &p->moves[move], why);
+    p->moves[move].state = LOG_MOVE_DONE;
+}
+
+/* The refusals of one COUNT or MAKE, by its moves. True: there were errors. */
 static bool refused(struct log_plan *p, const bson_t *reply)
 {
     bson_iter_t list, error, at;
@@ -507,8 +523,11 @@ static bool refused(struct log_plan *p, const bson_t *reply)
             else if (strcmp(bson_iter_key(&at), "errmsg") == 0 && BSON_ITER_HOLDS_UTF8(&at))
                 text = bson_iter_utf8(&at, NULL);
         }
-        const struct outcome_code *row = outcome_code_find(code);
-        if (index >= 0 && index < (int64_t)p->n_sent && row && row->one == FATE_NEVER)
+        if (index < 0 || index >= (int64_t)p->n_sent || !is_final(&p->moves[p->sent[index]], code))
+            continue;
+        if (p->out_kind == LOG_MAKE)
+            cannot_make(p, p->sent[index], text);
+        else
             take_apart(p, p->sent[index], text);
     }
     return any;
@@ -684,8 +703,10 @@ void log_count_answer(struct log_plan *p, const struct outcome_call *call, const
     case LOG_MAKE: /* E11000: somebody else made it */
         if (!log_whole_fine(p, call, reply))
             return;
+        (void)refused(p, reply);
         for (size_t k = 0; k < p->n_sent; k++)
-            p->moves[p->sent[k]].state = LOG_MOVE_SEND;
+            if (p->moves[p->sent[k]].state == LOG_MOVE_MAKE)
+                p->moves[p->sent[k]].state = LOG_MOVE_SEND;
         return;
     default: /* PRUNE: another time */
         return;

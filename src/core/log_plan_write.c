@@ -77,10 +77,17 @@ static void number_refused(struct log_plan *p, const struct outcome_call *call)
                                                        call->message ? call->message : "refused")});
 }
 
+/* Of HIGHEST: numbers of others may lie below the start. */
+static int64_t highest_given(const struct log_plan *p)
+{
+    int64_t before = p->rules.route->sequence.start - 1;
+
+    return p->got_number && p->last_number > before ? p->last_number : before;
+}
+
 void log_number_answer(struct log_plan *p, const struct outcome_call *call)
 {
     const struct outcome_code *row = outcome_code_find(call->code);
-    const struct config_sequence *q = &p->rules.route->sequence;
     bool start = p->out_kind == LOG_START, highest = p->out_kind == LOG_HIGHEST;
     int64_t count = (int64_t)p->n_sent;
 
@@ -90,11 +97,10 @@ void log_number_answer(struct log_plan *p, const struct outcome_call *call)
             return;
         if (!highest && !p->got_number) {
             p->step = 1;
-        } else if (highest && p->got_number && p->last_number > INT64_MAX - count) {
+        } else if (highest && highest_given(p) > INT64_MAX - count) {
             number_refused(p, &(struct outcome_call){.message = "overflow"});
         } else {
-            give_numbers(p, highest ? (p->got_number ? p->last_number : q->start - 1)
-                                    : p->last_number - count);
+            give_numbers(p, highest ? highest_given(p) : p->last_number - count);
         }
         return;
     }

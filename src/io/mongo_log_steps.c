@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "core/look.h"
 #include "io/mongo_log_private.h"
+#include "io/mongo_txn_commands.h"
 
 static mongoc_collection_t *collection(struct mongo_log *l, const char *database, const char *name)
 {
@@ -70,37 +71,15 @@ void mongo_log_open_filter(bson_t *filter, int64_t before_ms)
 
 /* --- reads --- */
 
-/* {a path of the group: its value, ...} and the highest number first. */
-static void highest(struct mongo_log *l, uint32_t route, const struct log_command *c,
-                    bson_t *filter, bson_t *opts)
-{
-    const struct config_sequence *q = &l->m->config->routes[route].sequence;
-    bson_iter_t id, part;
-    bson_t in;
-
-    if (bson_iter_init_find(&id, c->group, "_id") && BSON_ITER_HOLDS_DOCUMENT(&id) &&
-        bson_iter_recurse(&id, &part))
-        for (size_t i = 0; i < q->group_fields.n && bson_iter_next(&part); i++)
-            MUST(bson_append_iter(filter, q->group_fields.items[i], -1, &part));
-    BSON_APPEND_DOCUMENT_BEGIN(filter, q->field, &in);
-    BSON_APPEND_BOOL(&in, "$exists", true); /* what its index holds */
-    bson_append_document_end(filter, &in);
-    BSON_APPEND_DOCUMENT_BEGIN(opts, "sort", &in);
-    BSON_APPEND_INT32(&in, q->field, -1);
-    bson_append_document_end(opts, &in);
-    BSON_APPEND_DOCUMENT_BEGIN(opts, "projection", &in);
-    BSON_APPEND_INT32(&in, q->field, 1);
-    bson_append_document_end(opts, &in);
-    BSON_APPEND_INT64(opts, "limit", 1);
-}
-
 static void what_to_read(struct mongo_log *l, uint32_t route, const struct log_command *c,
                          bson_t *filter, bson_t *opts)
 {
     bson_t in;
 
     if (c->kind == LOG_HIGHEST) {
-        highest(l, route, c, filter, opts);
+        struct txn_command same = {.group = c->group};
+
+        mongo_txn_highest(&l->m->config->routes[route], &same, filter, opts);
         return;
     }
     if (c->kind == LOG_LOOK)
@@ -153,7 +132,7 @@ void mongo_log_read(struct mongo_log *l, uint32_t route, const struct log_comman
     while (mongoc_cursor_next(cursor, &found)) {
         if (c->kind != LOG_HIGHEST)
             log_plan_found(l->plan, found);
-        else if (integer_of(found, l->m->config->routes[route].sequence.field, &number))
+        else if (mongo_txn_highest_of(&l->m->config->routes[route], found, &number))
             log_plan_number(l->plan, number);
         else
             no_integer(&call);

@@ -259,6 +259,66 @@ static void a_double_is_no_counter(void **state)
     assert_int_equal(db.counters[2].value[1], 1);
 }
 
+/* MAKE is answered with this code, each time. */
+static size_t run_without_making(const struct write_op *ops, size_t n, int code)
+{
+    struct log_rules rules = {.route = &route,
+                              .now_ms = db.now,
+                              .attempt_ms = ATTEMPT_MS,
+                              .keep = KEEP,
+                              .prune_ms = INT64_MIN};
+    struct log_command c;
+    size_t makes = 0;
+
+    log_plan_begin(plan, ops, n, &rules);
+    while (log_plan_next(plan, db.now, &c)) {
+        if (c.kind == LOG_MAKE) {
+            bson_t *reply =
+                BCON_NEW("n", BCON_INT32(0), "writeErrors", "[", "{", "index", BCON_INT32(0),
+                         "code", BCON_INT32(code), "errmsg", BCON_UTF8("not here"), "}", "]");
+
+            assert_int_equal(c.n_moves, 1);
+            makes++;
+            log_plan_answer(plan, &(struct outcome_call){.fault = CALL_SERVER, .code = code},
+                            reply);
+            bson_destroy(reply);
+            continue;
+        }
+        struct db_flight *f = db_send(&db, &c);
+        while (db_step(&db, f))
+            continue;
+        db_answer(plan, f);
+        db_flight_free(f);
+    }
+    return makes;
+}
+
+/* A validator, or a unique index of somebody else's: an event that stayed open for that would keep
+ * every counter's ids for ever. */
+static void a_counter_that_cannot_be_made(void **state)
+{
+    static const struct {
+        int code;
+        size_t makes;
+    } cases[] = {{121, 1}, {11000, 2}};
+
+    (void)state;
+    db.counters[2].exists = true;
+    for (int64_t i = 0; i < 2; i++) {
+        struct write_op *ops = OPS(event(1 + i, 1, 1, 2, 1));
+        bson_iter_t at, value;
+
+        assert_int_equal(run_without_making(ops, 1, cases[i].code), cases[i].makes);
+        assert_int_equal(log_plan_results(plan)[0].fate, FATE_INSERTED);
+        assert_int_equal(log_plan_done(plan).failed, 1);
+        assert_true(bson_iter_init(&at, db.events[1 + i]) &&
+                    bson_iter_find_descendant(&at, "_effects.failed", &value));
+        assert_string_equal(bson_iter_utf8(&value, NULL), "db.users: not here");
+        assert_int_equal(db.counters[2].value[1], 1 + i);
+        free_ops(ops);
+    }
+}
+
 /* --- time --- */
 
 /* One COUNT stays on its way while the process sleeps. */
@@ -427,6 +487,18 @@ static void the_highest_and_one(void **state)
     assert_int_equal(sent[LOG_NUMBER], 0);
 }
 
+/* What others have given below `start` is not gone on with. */
+static void the_highest_is_below_start(void **state)
+{
+    (void)state;
+    with_sequence(SEQUENCE_MAX);
+    db.unique_number = true;
+    db.events[50] = BCON_NEW("k", BCON_INT64(50), "g", BCON_INT64(1), "seq", BCON_INT64(2));
+    expect(OPS(numbered(1, 1), numbered(2, 1)), "II");
+    assert_int_equal(db_number(db.events[1], "seq"), 5);
+    assert_int_equal(db_number(db.events[2], "seq"), 6);
+}
+
 /* Somebody else takes a number between the read and the write: those behind it are taken for old,
  * too, and not tried one after the other. */
 static void a_number_that_is_taken(void **state)
@@ -522,6 +594,7 @@ int main(void)
         TEST(a_counter_that_is_missing),
         TEST(overflow_is_the_fault_of_one),
         TEST(a_double_is_no_counter),
+        TEST(a_counter_that_cannot_be_made),
         TEST(a_sleeper_comes_back_whenever_it_likes),
         TEST(the_clock_goes_back_by_the_margin),
         TEST(the_clock_goes_back_by_more),
@@ -530,6 +603,7 @@ int main(void)
         TEST(keep_and_one_more),
         TEST(a_block_for_each_group),
         TEST(the_highest_and_one),
+        TEST(the_highest_is_below_start),
         TEST(a_number_that_is_taken),
         TEST(two_routes_have_ids_of_their_own),
         TEST(the_text_of_a_number),
