@@ -20,7 +20,7 @@ struct lock_held {
 };
 
 struct lock_keeper *lock_keeper_start(struct lock lock);
-/* Tries once more to release what is left, and ends the thread. NULL is fine. */
+/* Tries once more to release what is left, until that fails, and ends the thread. NULL is fine. */
 void lock_keeper_stop(struct lock_keeper *k);
 
 /* From now on h->set, which was asked for at asked_at_ms, is renewed; until lock_keeper_drop(). */

@@ -110,6 +110,24 @@ static struct owned *owed_take_locked(struct lock_keeper *k, int64_t now_ms)
     return NULL;
 }
 
+static void owe_locked(struct lock_keeper *k, struct owned *o, int64_t try_at_ms)
+{
+    o->try_at_ms = try_at_ms;
+    o->next = k->owed;
+    k->owed = o;
+}
+
+/* They run out by themselves. */
+static void forget_locked(struct lock_keeper *k)
+{
+    while (k->owed) {
+        struct owned *o = k->owed;
+
+        k->owed = o->next;
+        owned_free(o);
+    }
+}
+
 static void release_locked(struct lock_keeper *k, struct owned *o)
 {
     struct err e;
@@ -118,13 +136,12 @@ static void release_locked(struct lock_keeper *k, struct owned *o)
     (void)pthread_mutex_unlock(&k->lock);
     over = k->ops->release(k->session, &o->set, o->yes, &e) || clock_mono_ms() >= o->until_ms;
     (void)pthread_mutex_lock(&k->lock);
-    if (over || k->stopping) {
+    if (!over)
+        owe_locked(k, o, clock_mono_ms() + AGAIN_MS);
+    else
         owned_free(o);
-        return;
-    }
-    o->try_at_ms = clock_mono_ms() + AGAIN_MS;
-    o->next = k->owed;
-    k->owed = o;
+    if (!over && k->stopping) /* each would take a time-out */
+        forget_locked(k);
 }
 
 static void *keeper_main(void *arg)
@@ -205,12 +222,11 @@ void lock_keeper_drop(struct lock_keeper *k, struct lock_held *h)
 void lock_keeper_owe(struct lock_keeper *k, const struct lock_set *set)
 {
     struct owned *o = owned_new(set);
+    int64_t now_ms = clock_mono_ms();
 
-    o->try_at_ms = clock_mono_ms();
-    o->until_ms = o->try_at_ms + set->ttl_ms;
+    o->until_ms = now_ms + set->ttl_ms;
     (void)pthread_mutex_lock(&k->lock);
-    o->next = k->owed;
-    k->owed = o;
+    owe_locked(k, o, now_ms);
     (void)pthread_cond_signal(&k->changed);
     (void)pthread_mutex_unlock(&k->lock);
 }

@@ -37,6 +37,7 @@ struct world {
     size_t n_keys;
     struct buf log; /* "take issue renew release " */
     unsigned takes, renews;
+    int64_t release_ms; /* how long the answer takes */
     bool fail_take, fail_release, fail_renew; /* the answer is lost; it is carried out */
     bool never_waits_holding;                 /* one guard only: whoever takes holds nothing */
     unsigned free_others_at;                  /* take: others' locks are gone then */
@@ -165,6 +166,7 @@ static bool fake_release(void *session, const struct lock_set *set, bool *yes, s
     (void)pthread_mutex_lock(&w->lock);
     drop_expired(w);
     buf_add_text(&w->log, "release ");
+    struct timespec takes = {.tv_nsec = w->release_ms * 1000000};
     bool is_lost = lost(w, w->fail_release);
 
     for (size_t i = 0; i < set->n && !w->fail_release; i++) {
@@ -175,6 +177,7 @@ static bool fake_release(void *session, const struct lock_set *set, bool *yes, s
             drop(w, k);
     }
     (void)pthread_mutex_unlock(&w->lock);
+    (void)nanosleep(&takes, NULL);
     return answer(is_lost, e);
 }
 
@@ -585,6 +588,37 @@ static void not_everybody_asks_while_redis_is_away(void **state)
     world_free(w);
 }
 
+/* Many sets are owed to a Redis that is away: who leaves does not wait a time-out for each. */
+static void who_leaves_does_not_wait_for_redis(void **state)
+{
+    enum { SETS = 8 };
+    struct world *w = world_new(false, TTL_MS, LONG_MS);
+    struct guard *g = open_guard(w);
+    unsigned releases = 0;
+
+    (void)state;
+    w->fail_release = true;
+    for (char i = 0; i < SETS; i++) {
+        char text[] = {(char)('a' + i), '1', '\0'};
+        struct batch b = batch_of(text, false);
+
+        assert_int_equal(guard_take(g, b.ops, b.index, b.n), 1);
+        guard_release(g, NULL, 0);
+        batch_clear(&b);
+    }
+    guard_close(g);
+    (void)pthread_mutex_lock(&w->lock);
+    w->release_ms = 50;
+    buf_reset(&w->log);
+    (void)pthread_mutex_unlock(&w->lock);
+    guards_free(w->guards);
+    w->guards = NULL;
+    for (const char *at = buf_text(&w->log); (at = strstr(at, "release ")) != NULL; at++)
+        releases++;
+    assert_in_range(releases, 1, SETS / 2);
+    world_free(w);
+}
+
 /* --- threads --- */
 
 enum { THREADS = 3, BATCHES = 150, SHARED_KEYS = 6 };
@@ -670,6 +704,7 @@ int main(void)
         cmocka_unit_test(without_a_number_nothing_is_written),
         cmocka_unit_test(an_answer_that_got_lost_leaves_no_lock_behind),
         cmocka_unit_test(not_everybody_asks_while_redis_is_away),
+        cmocka_unit_test(who_leaves_does_not_wait_for_redis),
         cmocka_unit_test(nobody_writes_beside_another),
     };
 
