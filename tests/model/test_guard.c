@@ -37,7 +37,7 @@ struct world {
     size_t n_keys;
     struct buf log; /* "take issue renew release " */
     unsigned takes, renews;
-    int64_t release_ms; /* how long the answer takes */
+    int64_t release_ms;                       /* how long the answer takes */
     bool fail_take, fail_release, fail_renew; /* the answer is lost; it is carried out */
     bool never_waits_holding;                 /* one guard only: whoever takes holds nothing */
     unsigned free_others_at;                  /* take: others' locks are gone then */
@@ -615,7 +615,7 @@ static void who_leaves_does_not_wait_for_redis(void **state)
     w->guards = NULL;
     for (const char *at = buf_text(&w->log); (at = strstr(at, "release ")) != NULL; at++)
         releases++;
-    assert_in_range(releases, 1, SETS / 2);
+    assert_true(releases <= SETS / 2); /* 0: one was on its way */
     world_free(w);
 }
 
