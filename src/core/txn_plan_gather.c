@@ -57,7 +57,7 @@ static void gather_one(struct gather *g, size_t i)
 
     if (lane && lane->held == g->p->stamp)
         return;
-    if (txn_batch_is_blocked(b, i)) {
+    if (lane && txn_batch_is_blocked(b, i)) {
         txn_batch_done(
             b, i, (struct outcome){.fate = FATE_LATER, .retry = lane->why, .code = lane->code});
         return;

@@ -112,7 +112,7 @@ bool mongo_decide_ways(struct mongo *m, struct err *e)
 
     for (size_t i = 0; i < c->n_routes; i++) {
         const struct config_route *r = &c->routes[i];
-        const char *why;
+        const char *why = "";
 
         m->ways[i] = MONGO_PLAIN;
         if (!config_has_effects(r))
@@ -130,7 +130,7 @@ bool mongo_check_way(struct mongo *m, const struct config_route *route, enum mon
                      struct buf *found, struct err *e)
 {
     struct topology t = {.transactions = false};
-    const char *why;
+    const char *why = "";
 
     *way = MONGO_PLAIN;
     if (!config_has_effects(route)) {

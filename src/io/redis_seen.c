@@ -251,7 +251,10 @@ static bool store_enter(void *session, uint32_t route, const struct seen_id *ids
 static bool store_forget(void *session, uint32_t route, struct err *e)
 {
     struct redis_sigpipe before = redis_sigpipe_block();
-    bool ok = set_generation(session, route, false, e) || set_generation(session, route, false, e);
+    bool ok = set_generation(session, route, false, e);
+
+    if (!ok) /* once more: the connection may have been closed while nobody used it */
+        ok = set_generation(session, route, false, e);
 
     redis_sigpipe_restore(before);
     return ok;

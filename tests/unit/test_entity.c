@@ -79,7 +79,7 @@ static int after_the_write(const struct entity_end *end, int before)
 
 static void check_round(struct dice *dice)
 {
-    struct entity_event events[EVENTS];
+    struct entity_event events[EVENTS] = {{0}};
     enum entity_step steps[EVENTS];
     struct entity_end ends[ENTITIES];
     bool there[ENTITIES];
