@@ -405,10 +405,16 @@ static void locks_fail(struct worker *w, uint32_t route, const char *text)
              LOG_TEXT("route", w->shared->config->routes[route].name), LOG_TEXT("error", text));
 }
 
-/* The operations from..n have no locks: their records go back. */
-static void batch_unlocked(struct worker *w, uint32_t route, size_t from, size_t n)
+/* The operations from..n have no locks: their records go back. asked: for want of them, not because
+ * something went wrong before they were asked for. */
+static void batch_unlocked(struct worker *w, uint32_t route, size_t from, size_t n, bool asked)
 {
     const char *text;
+
+    for (size_t i = from; i < n; i++)
+        put_off(w, w->records[w->op_record[i]]);
+    if (!asked)
+        return;
     const struct outcome *why = guard_why(w->guard, n - from, &text);
 
     if (why && why->retry == RETRY_LOCK)
@@ -418,8 +424,6 @@ static void batch_unlocked(struct worker *w, uint32_t route, size_t from, size_t
     else
         w->n_unlocked += n - from;
     metric_add(w->shared->metrics->retries[why ? why->retry : RETRY_LOCK], (int64_t)(n - from));
-    for (size_t i = from; i < n; i++)
-        put_off(w, w->records[w->op_record[i]]);
 }
 
 static const struct outcome *batch_plain(struct worker *w, uint32_t route)
@@ -434,9 +438,13 @@ static void batch_guarded(struct worker *w, uint32_t route)
     size_t n = w->n_ops, done = 0, taken;
     struct write_op *ops = w->ops;
     size_t *op_record = w->op_record;
+    bool asked = false;
 
-    while (done < n && w->n_later == 0 &&
-           (taken = guard_take(w->guard, &ops[done], &op_record[done], n - done)) > 0) {
+    while (done < n && w->n_later == 0) {
+        taken = guard_take(w->guard, &ops[done], &op_record[done], n - done);
+        asked = taken == 0;
+        if (asked)
+            break;
         w->ops = &ops[done];
         w->op_record = &op_record[done];
         w->n_ops = taken;
@@ -450,7 +458,7 @@ static void batch_guarded(struct worker *w, uint32_t route)
     w->n_ops = w->n_mapped = n;
     w->n_seen = 0;
     if (done < n)
-        batch_unlocked(w, route, done, n);
+        batch_unlocked(w, route, done, n, asked);
 }
 
 /*
