@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/mongo_private.h"
 
@@ -18,6 +19,7 @@ struct fence {
     size_t n;
     const char *token;
     int64_t *numbers;
+    size_t odd; /* keys whose documents hold no number that could be raised */
 };
 
 static void fail(const bson_error_t *be, struct outcome *why)
@@ -37,8 +39,20 @@ static mongoc_write_concern_t *majority(void)
     return w;
 }
 
-/* Two who make one document at once: one of them is refused with 11000, and has no number then. */
-static bool only_doubles(const bson_t *reply)
+/*
+ * Of one document, and no reason to leave the others without numbers: two who make it at once, one
+ * of them is refused with 11000, and has none then; or what stands there can't be raised (no
+ * number, 2^63-1), which somebody has to mend.
+ */
+static bool is_of_one(int64_t code, size_t *odd)
+{
+    enum { BAD_VALUE = 2, TYPE_MISMATCH = 14, DUPLICATE_KEY = 11000 };
+
+    *odd += code == BAD_VALUE || code == TYPE_MISMATCH;
+    return code == BAD_VALUE || code == TYPE_MISMATCH || code == DUPLICATE_KEY;
+}
+
+static bool only_of_some(const bson_t *reply, size_t *odd)
 {
     bson_iter_t top, errors, one;
 
@@ -53,13 +67,13 @@ static bool only_doubles(const bson_t *reply)
     while (bson_iter_next(&errors)) {
         any = true;
         if (!bson_iter_recurse(&errors, &one) || !bson_iter_find(&one, "code") ||
-            bson_iter_as_int64(&one) != 11000)
+            !is_of_one(bson_iter_as_int64(&one), odd))
             return false;
     }
     return any;
 }
 
-static bool count(mongoc_collection_t *collection, const struct fence *f, struct outcome *why)
+static bool count(mongoc_collection_t *collection, struct fence *f, struct outcome *why)
 {
     bson_t *opts = BCON_NEW("ordered", BCON_BOOL(false)), reply;
     bson_t *upsert = BCON_NEW("upsert", BCON_BOOL(true));
@@ -77,7 +91,7 @@ static bool count(mongoc_collection_t *collection, const struct fence *f, struct
         bson_destroy(filter);
     }
     if (ok) {
-        ok = mongoc_bulk_operation_execute(bulk, &reply, &be) != 0 || only_doubles(&reply);
+        ok = mongoc_bulk_operation_execute(bulk, &reply, &be) != 0 || only_of_some(&reply, &f->odd);
         bson_destroy(&reply);
     }
     if (!ok)
@@ -90,7 +104,7 @@ static bool count(mongoc_collection_t *collection, const struct fence *f, struct
 }
 
 /* The keys are sorted. */
-static void take_number(const struct fence *f, const bson_t *found)
+static void take_number(struct fence *f, const bson_t *found)
 {
     bson_iter_t at;
     const char *key = mongo_text_field(found, "_id");
@@ -100,10 +114,13 @@ static void take_number(const struct fence *f, const bson_t *found)
         size_t middle = low + (high - low) / 2;
         int order = strcmp(f->keys[middle], key);
 
-        if (order == 0 && bson_iter_init_find(&at, found, "issued") && BSON_ITER_HOLDS_INT64(&at))
-            f->numbers[middle] = bson_iter_int64(&at);
-        if (order == 0)
+        if (order == 0) {
+            if (bson_iter_init_find(&at, found, "issued") && BSON_ITER_HOLDS_INT64(&at))
+                f->numbers[middle] = bson_iter_int64(&at);
+            else
+                f->odd++; /* a double: it would stand still at 2^53 */
             return;
+        }
         if (order < 0)
             low = middle + 1;
         else
@@ -112,7 +129,7 @@ static void take_number(const struct fence *f, const bson_t *found)
 }
 
 static bool look(mongoc_collection_t *collection, const mongoc_read_prefs_t *primary,
-                 const struct fence *f, struct outcome *why)
+                 struct fence *f, struct outcome *why)
 {
     bson_t filter = BSON_INITIALIZER, in, keys;
     bson_t *opts = BCON_NEW("projection", "{", "issued", BCON_INT32(1), "}", "batchSize",
@@ -146,6 +163,22 @@ static bool look(mongoc_collection_t *collection, const mongoc_read_prefs_t *pri
     return ok;
 }
 
+static void say_odd(const struct config_route *r, size_t odd)
+{
+    enum { SAY_AGAIN_MS = 10000 };
+    static struct log_limit limit;
+    int64_t held_back;
+
+    if (odd > 0 && log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
+        log_error("fencing numbers can't be raised, and the records of these locks wait until "
+                  "somebody sets `issued` to an integer of 64 bits below 2^63-1 that is above each "
+                  "number that was given; find them: {$or: [{issued: {$not: {$type: \"long\"}}}, "
+                  "{issued: {$gte: NumberLong(\"9223372036854775807\")}}]}",
+                  LOG_TEXT("route", r->name), LOG_TEXT("database", r->lock.fence_database),
+                  LOG_TEXT("collection", r->lock.fence), LOG_INT("documents", (int64_t)odd),
+                  LOG_INT("held_back", held_back));
+}
+
 bool mongo_fence_issue(struct mongo *m, mongoc_client_t *client, const struct mongo_fence *what,
                        int64_t *numbers, struct outcome *why)
 {
@@ -159,6 +192,7 @@ bool mongo_fence_issue(struct mongo *m, mongoc_client_t *client, const struct mo
     memset(numbers, 0, f.n * sizeof *numbers);
     mongoc_collection_set_write_concern(collection, concern);
     ok = count(collection, &f, why) && look(collection, m->primary, &f, why);
+    say_odd(&m->config->routes[what->route], f.odd);
     mongoc_collection_destroy(collection);
     mongoc_write_concern_destroy(concern);
     return ok;

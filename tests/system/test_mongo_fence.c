@@ -108,6 +108,28 @@ static void test_nobody_gets_anothers(void **state)
     close_help(&h);
 }
 
+/* What somebody has put there keeps its own lock waiting, and no other. */
+static void test_odd_documents_stop_nobody_else(void **state)
+{
+    static const char *const odd[] = {"1.5", "'text'", "{'$numberLong':'9223372036854775807'}"};
+    struct help h;
+    int64_t numbers[KEYS];
+
+    (void)state;
+    open_help(&h);
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        help_command(&h, h.route.database,
+                     help_bson("{'update':'%s','updates':[{'q':{'_id':'p:a'},"
+                               "'u':{'$set':{'issued':%s}},'upsert':true}]}",
+                               fence_name, odd[i]));
+        issue(&h, h.session, odd[i], numbers);
+        assert_int_equal(numbers[0], 0);
+        assert_int_equal(numbers[1], i + 1);
+        assert_int_equal(numbers[2], i + 1);
+    }
+    close_help(&h);
+}
+
 static void test_what_it_costs(void **state)
 {
     static char *names[MANY];
@@ -138,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_rise),
         cmocka_unit_test(test_nobody_gets_anothers),
+        cmocka_unit_test(test_odd_documents_stop_nobody_else),
         cmocka_unit_test(test_what_it_costs),
     };
 
