@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "core/need.h"
 #include "io/mongo_private.h"
 
 enum { WIRE_4_0 = 7, WIRE_4_2 = 8 }; /* transactions: replica sets since 4.0, sharded since 4.2 */
@@ -80,10 +81,25 @@ static bool decide(const struct config_route *r, const struct topology *t, enum 
     return true;
 }
 
+/* The state of an entity is one document, and step by step an event meets it without those that
+ * were before it: what they had begun would be taken for its own, or lost. A transaction reads what
+ * is there. */
+static bool order_is_enough(const struct config_route *r, enum mongo_way way, struct err *e)
+{
+    if (way != MONGO_STEPWISE || need_order_of_entity(r) != NEED_ORDER_BROKEN)
+        return true;
+    return err_set(e, ERR_CONFIG, 0,
+                   "order_by = \"%s\" makes each event a lane of its own, and without transactions "
+                   "the events of one entity have to be of one lane: make order_by a part of "
+                   "entity.key, or \"@key\" where the producer gives an entity one key (or use a "
+                   "replica set and effects = \"transaction\")",
+                   r->order_by);
+}
+
 static bool way_of(const struct config_route *r, const struct topology *t, enum mongo_way *way,
                    const char **why, struct err *e)
 {
-    return decide(r, t, way, why, e) || err_wrap(e, r->name);
+    return (decide(r, t, way, why, e) && order_is_enough(r, *way, e)) || err_wrap(e, r->name);
 }
 
 static const char *const names[] = {

@@ -66,6 +66,7 @@ static void with_sequence(struct world *w, enum config_sequence_mode mode, int64
 
 static void with_operation(struct world *w)
 {
+    w->h.route.order_by = entity_name;
     w->h.route.operation = (struct config_operation){
         .source = none, .ledger = w->ledger_name, .ledger_database = database};
     w->h.route.entity = (struct config_entity){{w->entity_field, 1}, {w->entity_field, 1}};
@@ -434,6 +435,25 @@ static void test_max_beside_others(void **state)
 
 /* ---- operations ---- */
 
+/* With each event a lane of its own nobody waits for what another has begun with the entity. */
+static void test_each_event_its_own_lane(void **state)
+{
+    static char dedup[] = "@dedup";
+    struct world w;
+    struct err e;
+
+    (void)state;
+    world_begin(&w);
+    with_operation(&w);
+    w.h.route.order_by = dedup;
+    w.h.route.dedup.key = w.h.route.dedup.fields;
+    help_connect(&w.h);
+    assert_false(mongo_decide_ways(w.h.mongo, &e));
+    assert_int_equal(e.kind, ERR_CONFIG);
+    assert_non_null(strstr(e.text, "order_by"));
+    help_close(&w.h);
+}
+
 static void test_follow_and_unfollow(void **state)
 {
     struct world w;
@@ -604,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_too_late),
         cmocka_unit_test(test_block),
         cmocka_unit_test(test_max_beside_others),
+        cmocka_unit_test(test_each_event_its_own_lane),
         cmocka_unit_test(test_follow_and_unfollow),
         cmocka_unit_test(test_conflicts_of_operations),
         cmocka_unit_test(test_one_attempt_at_a_time),
