@@ -32,9 +32,19 @@ void mongo_sweep_free(struct mongo_sweep *s)
     mem_free(s);
 }
 
-/* The events that have been open since before, as operations that say no more than which. */
-static bool find_open(struct mongo_log *l, uint32_t route, int64_t before_ms, struct write_op *ops,
-                      size_t *n, bson_error_t *be)
+struct found {
+    struct write_op *ops; /* SWEEP_BATCH, n of them are filled */
+    size_t n, nameless;
+};
+
+/*
+ * The events that have been open since before, as operations that say no more than which; the
+ * oldest without the first `skip`: those that this sweep has left are still there, and still the
+ * oldest. (Has somebody else completed one of them, others are passed over: the next sweep has
+ * them.)
+ */
+static bool find_open(struct mongo_log *l, uint32_t route, int64_t before_ms, uint64_t skip,
+                      struct found *out, bson_error_t *be)
 {
     const struct config_route *r = &l->m->config->routes[route];
     bson_t filter = BSON_INITIALIZER, opts = BSON_INITIALIZER, sort;
@@ -46,18 +56,19 @@ static bool find_open(struct mongo_log *l, uint32_t route, int64_t before_ms, st
     BSON_APPEND_DOCUMENT_BEGIN(&opts, "sort", &sort);
     BSON_APPEND_INT32(&sort, LOG_EFFECTS ".at", 1);
     bson_append_document_end(&opts, &sort);
+    BSON_APPEND_INT64(&opts, "skip", (int64_t)skip);
     BSON_APPEND_INT64(&opts, "limit", SWEEP_BATCH);
     mongoc_cursor_t *cursor = mongoc_collection_find_with_opts(c, &filter, &opts, l->m->primary);
-    *n = 0;
-    while (mongoc_cursor_next(cursor, &found) && *n < SWEEP_BATCH) {
-        struct write_op *op = &ops[*n];
+    while (mongoc_cursor_next(cursor, &found) && out->n < SWEEP_BATCH) {
+        struct write_op *op = &out->ops[out->n];
 
         *op = (struct write_op){.filter = bson_new(), .document = bson_new()};
         if (log_event_filter(r, found, op->filter)) {
-            ++*n;
+            out->n++;
         } else { /* somebody has taken its key away: nothing that we could name it by */
             bson_destroy(op->filter);
             bson_destroy(op->document);
+            out->nameless++;
         }
     }
     bool ok = !mongoc_cursor_error(cursor, be);
@@ -68,32 +79,33 @@ static bool find_open(struct mongo_log *l, uint32_t route, int64_t before_ms, st
     return ok;
 }
 
-/* One batch. *more: there may be others. */
+/* One batch, behind what was left before. *more: there may be others. */
 static bool sweep_some(struct mongo_sweep *s, uint32_t route, struct write_op *ops,
                        struct mongo_swept *out, bool *more, struct err *e)
 {
     struct mongo_log *l = s->log;
     struct outcome_call call = {.fault = CALL_FINE};
+    struct found f = {.ops = ops};
     bson_error_t be = {0};
-    size_t n = 0, left = 0;
+    size_t left = 0;
     bool ok = mongo_log_clock(l, &call, &be);
 
     if (ok)
-        ok = find_open(l, route, mongo_log_now(l) - s->m->config->effects.sweep_after_ms, ops, &n,
-                       &be);
+        ok = find_open(l, route, mongo_log_now(l) - s->m->config->effects.sweep_after_ms, out->left,
+                       &f, &be);
     if (!ok)
         (void)mongo_fail(e, "sweep", &be);
-    if (ok && n > 0) {
-        const struct outcome *results = mongo_log_run(l, route, ops, n, true);
+    if (ok && f.n > 0) {
+        const struct outcome *results = mongo_log_run(l, route, ops, f.n, true);
 
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < f.n; i++)
             left += results[i].fate == FATE_LATER || results[i].fate == FATE_UNKNOWN;
         out->failed += log_plan_done(l->plan).failed;
-        out->completed += n - left;
-        out->left = left;
+        out->completed += f.n - left;
     }
-    *more = ok && n == SWEEP_BATCH && left == 0;
-    for (size_t i = 0; i < n; i++) {
+    out->left += left + f.nameless;
+    *more = ok && f.n + f.nameless == SWEEP_BATCH;
+    for (size_t i = 0; i < f.n; i++) {
         bson_destroy(ops[i].filter);
         bson_destroy(ops[i].document);
     }

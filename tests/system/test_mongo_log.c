@@ -500,6 +500,48 @@ static void test_conflicts_of_operations(void **state)
     world_end(&w);
 }
 
+/* More of them than a sweep takes at once are not completed now: that keeps it from no other. */
+static void test_sweep_goes_on_behind_what_is_left(void **state)
+{
+    enum { HELD = 600 };
+    struct world w;
+    struct mongo_swept swept;
+    struct err e;
+
+    (void)state;
+    world_begin(&w);
+    with_operation(&w);
+    world_connect(&w);
+    mongoc_collection_t *ledger = mongoc_client_get_collection(w.h.raw, database, w.ledger_name);
+    mongoc_bulk_operation_t *bulk = mongoc_collection_create_bulk_operation_with_opts(ledger, NULL);
+    for (int id = 0; id <= HELD; id++) {
+        struct write_op op = operation(id, id < HELD ? "held" : "x", true);
+        struct log_command c = {.ops = &(const struct write_op *){&op},
+                                .n = 1,
+                                .at_ms = 1000 + (id == HELD),
+                                .until_ms = id < HELD ? clock_wall_ms() + 600000 : 1000,
+                                .try_id = 1};
+        bson_t document = BSON_INITIALIZER;
+
+        log_event_document(&w.h.route, &c, 0, &document);
+        mongoc_bulk_operation_insert(bulk, &document);
+        bson_destroy(&document);
+        clear(&op, 1);
+    }
+    assert_int_not_equal(mongoc_bulk_operation_execute(bulk, NULL, NULL), 0);
+    struct mongo_sweep *s = mongo_sweep_new(w.h.mongo);
+    if (!mongo_log_sweep(s, 0, NULL, NULL, &swept, &e))
+        fail_msg("%s", e.text);
+    mongo_sweep_free(s);
+    assert_int_equal(swept.completed, 1);
+    assert_int_equal(swept.left, HELD);
+    assert_int_equal(help_count(&w.h, "{'pair':'x'}"), 1);
+    assert_int_equal(help_count(&w.h, "{'pair':'held'}"), 0);
+    mongoc_bulk_operation_destroy(bulk);
+    mongoc_collection_destroy(ledger);
+    world_end(&w);
+}
+
 /* Another attempt may still be at it: nobody goes on before that is over. */
 static void test_one_attempt_at_a_time(void **state)
 {
@@ -627,6 +669,7 @@ int main(void)
         cmocka_unit_test(test_each_event_its_own_lane),
         cmocka_unit_test(test_follow_and_unfollow),
         cmocka_unit_test(test_conflicts_of_operations),
+        cmocka_unit_test(test_sweep_goes_on_behind_what_is_left),
         cmocka_unit_test(test_one_attempt_at_a_time),
         cmocka_unit_test(test_what_add_refuses),
         cmocka_unit_test(test_keep),
