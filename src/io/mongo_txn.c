@@ -6,12 +6,12 @@
  * in any case: nothing here takes as long.
  */
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "core/look.h"
 #include "io/mongo_private.h"
 #include "io/mongo_txn_commands.h"
@@ -451,12 +451,10 @@ const struct outcome *mongo_txn_write(struct mongo_txn *t, uint32_t route,
                                       const struct write_op *ops, size_t n)
 {
     int64_t now_ms = clock_mono_ms(), last_ms = t->m->socket_timeout_ms;
-    struct txn_rules rules = {.route = &t->m->config->routes[route]};
+    struct txn_rules rules = {.route = &t->m->config->routes[route],
+                              .random = (uint32_t)random_bits()};
     struct txn_command c;
 
-    if (getrandom(&rules.random, sizeof rules.random, GRND_NONBLOCK) !=
-        (ssize_t)sizeof rules.random)
-        rules.random = (uint32_t)clock_mono_us();
     t->deadline_ms = now_ms + (last_ms < BATCH_MS_MAX ? last_ms : BATCH_MS_MAX);
     rules.deadline_ms = t->deadline_ms;
     t->route = rules.route;

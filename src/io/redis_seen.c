@@ -9,11 +9,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "io/redis.h"
 #include "io/redis_private.h"
 
@@ -56,11 +56,7 @@ static void make_names(struct seen_link *l, uint32_t route, const struct seen_id
 
 static void new_generation(char text[sizeof(struct seen_generation)])
 {
-    uint64_t random;
-
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
-        random = (uint64_t)clock_mono_us() * UINT64_C(0x9E3779B97F4A7C15);
-    (void)snprintf(text, sizeof(struct seen_generation), "%016" PRIx64, random);
+    (void)snprintf(text, sizeof(struct seen_generation), "%016" PRIx64, random_bits());
 }
 
 /* --- exchanges --- */

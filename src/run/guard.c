@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "core/lock_batch.h"
 #include "core/retry.h"
 #include "run/lock_keeper.h"
@@ -122,15 +123,6 @@ void guards_free(struct guards *s)
     mem_free(s);
 }
 
-static uint32_t random_bits(void)
-{
-    uint32_t random;
-
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
-        random = (uint32_t)clock_mono_us();
-    return random;
-}
-
 /* --- trouble with Redis --- */
 
 static void redis_failed(struct guard *g)
@@ -139,7 +131,7 @@ static void redis_failed(struct guard *g)
     struct retry_policy policy = {.first_ms = s->config->retry.first_ms,
                                   .max_ms = s->config->retry.max_ms};
     uint32_t failures = atomic_fetch_add(&s->failures, 1) + 1;
-    int64_t wait_ms = retry_wait_ms(&policy, failures, random_bits());
+    int64_t wait_ms = retry_wait_ms(&policy, failures, (uint32_t)random_bits());
 
     /* Half a second is enough to spare the others, and short enough for whoever waits. */
     atomic_store(&s->redis_at_ms, clock_mono_ms() + 1 + (wait_ms > 500 ? 500 : wait_ms));
@@ -363,7 +355,7 @@ static size_t attempt(struct guard *g, struct write_op *ops, size_t n)
 
 static void nap(int64_t left_ms)
 {
-    int64_t ms = POLL_MIN_MS + random_bits() % POLL_SPAN_MS;
+    int64_t ms = POLL_MIN_MS + (int64_t)(random_bits() % POLL_SPAN_MS);
     struct timespec t = {.tv_nsec = (ms < left_ms ? ms : left_ms) * 1000000};
 
     (void)nanosleep(&t, NULL);

@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "core/mirror.h"
 #include "core/retry.h"
 
@@ -97,14 +97,11 @@ static bool wait_more(const struct replay *r, uint32_t attempts)
     struct retry_policy policy = {.first_ms = r->o.config->retry.first_ms,
                                   .max_ms = r->o.config->retry.max_ms};
     int64_t left_ms = r->give_up_at_ms - clock_mono_ms();
-    uint32_t random = 0;
     int64_t wait_ms;
 
     if (left_ms <= 0)
         return false;
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
-        random = (uint32_t)clock_mono_us();
-    wait_ms = retry_wait_ms(&policy, attempts, random);
+    wait_ms = retry_wait_ms(&policy, attempts, (uint32_t)random_bits());
     if (wait_ms > left_ms)
         wait_ms = left_ms;
     struct timespec t = {.tv_sec = wait_ms / 1000, .tv_nsec = (wait_ms % 1000) * 1000000};

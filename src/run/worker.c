@@ -11,12 +11,12 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "core/mirror.h"
 #include "core/retry.h"
 #include "run/large.h"
@@ -523,11 +523,8 @@ static int64_t wait_ms_after(const struct worker *w, uint32_t attempts)
 {
     struct retry_policy policy = {.first_ms = w->shared->config->retry.first_ms,
                                   .max_ms = w->shared->config->retry.max_ms};
-    uint32_t random;
 
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
-        random = (uint32_t)clock_mono_us();
-    return retry_wait_ms(&policy, attempts, random);
+    return retry_wait_ms(&policy, attempts, (uint32_t)random_bits());
 }
 
 static struct log_limit dead_letters_limit;
