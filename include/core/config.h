@@ -91,6 +91,7 @@ struct config_route {
     char *under;         /* document path; "" when off */
     char *source_fields; /* document path of the sub-document; "" when off */
     enum config_effects effects;
+    bool beside_counters, beside_operation; /* found out: a route with them has its collection */
     struct config_counter *counters;
     size_t n_counters;
     struct config_sequence sequence;

@@ -3,7 +3,8 @@
  *
  * An event that is open has, at the top of its document (or of the ledger's):
  *
- *   _effects: {at: date, moves: [{c: "database.collection", f: {filter}, by: {field: int64}}]}
+ *   _effects: {id: its log_event_id(), at: date,
+ *              moves: [{c: "database.collection", f: {filter}, by: {field: int64}}]}
  *
  * `make: false` in a move: its counter documents are never made. Of an operation also entity: {its
  * filter}, document: {what ADD stores}, until: date (nobody else may go on before that), try: int64
@@ -17,15 +18,21 @@
 #include "core/log_plan.h"
 #include "core/look.h"
 
-#define LOG_EFFECTS "_effects"
-#define LOG_APPLIED "_applied"
-#define LOG_VERSION "_version"
+#define LOG_EFFECTS    "_effects"
+#define LOG_BY         "_by"
+#define LOG_REMOVED_BY "_removed_by"
+#define LOG_APPLIED    "_applied"
+#define LOG_VERSION    "_version"
 
 /*
  * What stands for an event in _applied: four bytes of its collection, twelve of its canonical
  * filter (XXH3). Two routes may count in one document, and each prunes its own ids only.
  */
 void log_event_id(const struct config_route *route, const bson_t *filter, struct log_id *out);
+
+/* Is this _effects of idemsink's making, and of the event with this id? Else it is a payload's, of
+ * a time or route without effects, and nothing that it says is done. */
+bool log_is_ours(const bson_t *effects, const struct log_id *id);
 
 /* Has the route counters or an operation: are there _effects? */
 bool log_has_effects(const struct config_route *route);

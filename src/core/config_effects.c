@@ -639,10 +639,28 @@ static bool check_shared_entities(struct config_parse_state *s, size_t i)
     return true;
 }
 
+/* The documents of routes without effects, too, may come to lie where others look for theirs. */
+static void find_neighbours(struct config *c)
+{
+    for (size_t i = 0; i < c->n_routes; i++) {
+        for (size_t j = 0; j < c->n_routes; j++) {
+            struct config_route *a = &c->routes[i];
+            const struct config_route *b = &c->routes[j];
+
+            if (i == j || strcmp(a->database, b->database) != 0 ||
+                strcmp(a->collection, b->collection) != 0)
+                continue;
+            a->beside_counters = a->beside_counters || b->n_counters > 0;
+            a->beside_operation = a->beside_operation || config_has_operation(b);
+        }
+    }
+}
+
 bool config_check_effects(struct config_parse_state *s)
 {
     uint32_t index = 0;
 
+    find_neighbours(s->config);
     for (size_t i = 0; i < s->config->n_routes; i++)
         if (!check_together(s, i) || !check_counters(s, i, &index) || !check_sequence(s, i) ||
             !check_operation(s, i) || !check_sequence_places(s, i) ||

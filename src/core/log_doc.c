@@ -41,6 +41,18 @@ static const char *conflict_field_of(const struct config_route *route)
     return route->dedup.conflict == CONFLICT_OFF ? NULL : route->dedup.conflict_field;
 }
 
+bool log_is_ours(const bson_t *effects, const struct log_id *id)
+{
+    bson_iter_t at;
+    const uint8_t *bytes;
+    uint32_t len;
+
+    if (!bson_iter_init_find(&at, effects, "id") || !BSON_ITER_HOLDS_BINARY(&at))
+        return false;
+    bson_iter_binary(&at, NULL, &len, &bytes);
+    return len == sizeof id->bytes && memcmp(bytes, id->bytes, len) == 0;
+}
+
 /* --- WRITE --- */
 
 static const char *index_name(size_t i, char text[16])
@@ -83,9 +95,12 @@ static void append_effects(const struct config_route *route, const struct log_co
 {
     const struct write_op *op = c->ops[k];
     const struct effects *f = op->effects;
+    struct log_id id;
     bson_t effects;
 
     MUST(BSON_APPEND_DOCUMENT_BEGIN(out, LOG_EFFECTS, &effects));
+    log_event_id(route, op->filter, &id);
+    MUST(BSON_APPEND_BINARY(&effects, "id", BSON_SUBTYPE_BINARY, id.bytes, sizeof id.bytes));
     MUST(BSON_APPEND_DATE_TIME(&effects, "at", c->at_ms));
     append_moves(route, f, &effects);
     if (f->entity) {

@@ -41,7 +41,8 @@ void log_look_found(struct log_plan *p, const bson_t *document)
 {
     const struct config_dedup *d = &p->rules.route->dedup;
     size_t k = look_find(p->look, document);
-    bson_iter_t at, in;
+    bson_iter_t at;
+    bson_t effects;
 
     if (k == SIZE_MAX) {
         p->look_strange = true;
@@ -59,13 +60,15 @@ void log_look_found(struct log_plan *p, const bson_t *document)
         item->other_op = (strcmp(bson_iter_utf8(&at, NULL), "delete") == 0) !=
                          (p->ops[p->sent[k]].effects->action == EFFECT_DELETE);
     if (!p->has_effects || !bson_iter_init_find(&at, document, LOG_EFFECTS) ||
-        !BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &in))
+        !BSON_ITER_HOLDS_DOCUMENT(&at))
         return;
     const uint8_t *data;
     uint32_t len;
     bson_iter_document(&at, &len, &data);
-    if (!bson_iter_find(&in, "failed"))
-        item->open = bson_new_from_data(data, len);
+    if (!bson_init_static(&effects, data, len) || !log_is_ours(&effects, &item->id))
+        return;
+    if (!bson_has_field(&effects, "failed"))
+        item->open = bson_copy(&effects);
 }
 
 /* An answer that may be the fault of the read's size or of one of its operations. */

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "core/canonical.h"
+#include "core/log_doc.h"
 #include "core/look.h"
 #include "core/mapping_private.h"
 #include "core/payload.h"
@@ -349,6 +350,28 @@ static bool number_has_place(const struct mapping_work *w)
     return true;
 }
 
+/* Nor for what the way without transactions writes beside it (log_doc.h), whatever the way is now:
+ * it may be another one tomorrow. */
+static bool steps_have_place(const struct mapping_work *w)
+{
+    const struct config_route *route = w->m->route;
+    bool operation = config_has_operation(route) || route->beside_operation;
+    bool effects = operation || log_has_effects(route) || route->beside_counters;
+    static const char *const names[] = {LOG_EFFECTS, LOG_BY, LOG_REMOVED_BY};
+
+    for (size_t i = 0; effects && i < (operation ? 3u : 1u); i++) {
+        if (json_object_get(w->tree, names[i]) == NULL)
+            continue;
+        record_reject(w->r, REASON_UNSAFE_NAME, 0,
+                      "the document has a field \"%s\" of its own, where effects without "
+                      "transactions write down how far they are (exclude or rename it)",
+                      names[i]);
+        record_reject_at(w->r, names[i]);
+        return false;
+    }
+    return true;
+}
+
 /* What is put into the document once it is built: name, type and value of each. */
 static size_t bytes_behind(const struct mapping *m, const struct effects *f)
 {
@@ -451,7 +474,7 @@ static enum mapping_verdict no_value(const struct mapping *m, struct record *r)
 static bool build_document(struct mapping_work *w, struct write_op *out)
 {
     return mapping_shape(w) && id_is_usable(w) && hash_has_place(w) && fence_has_place(w) &&
-           number_has_place(w) && to_document(w, out);
+           number_has_place(w) && steps_have_place(w) && to_document(w, out);
 }
 
 static bool build(struct mapping_work *w, struct write_op *out)

@@ -159,13 +159,14 @@ bool repair_found_document(const struct repair *r)
 
 /* --- the way through --- */
 
-/* Are there documents of the source whose effects are a log beside them? Where all is done in
- * transactions nothing is ever open. */
+/* Are there documents of the source whose effects are a log beside them? Where all has always
+ * been done in transactions nothing is ever open. */
 static bool has_log(const struct repair *r, size_t source)
 {
     const struct config_route *route = &r->config->routes[r->f->sources[source].route];
 
-    return r->way == REPAIR_COMPARE || route->effects == EFFECTS_LOG;
+    return r->way == REPAIR_COMPARE || route->effects == EFFECTS_LOG ||
+           !config_has_operation(route); /* of another time: it costs nothing to look */
 }
 
 static bool has_ledger(const struct repair *r, size_t source)
@@ -436,10 +437,10 @@ static bson_t *apart_new(const struct repair *r, size_t source)
     if (!has_log(r, source))
         return BCON_NEW("$literal", BCON_BOOL(false));
     if (!has_ledger(r, source))
-        return BCON_NEW("$and", "[", "{", "$ne", "[", "{", "$type", BCON_UTF8("$" LOG_EFFECTS), "}",
-                        BCON_UTF8("missing"), "]", "}", "{", "$eq", "[", "{", "$type",
-                        BCON_UTF8("$" LOG_EFFECTS ".failed"), "}", BCON_UTF8("missing"), "]", "}",
-                        "]");
+        return BCON_NEW("$and", "[", "{", "$eq", "[", "{", "$type",
+                        BCON_UTF8("$" LOG_EFFECTS ".id"), "}", BCON_UTF8("binData"), "]", "}", "{",
+                        "$eq", "[", "{", "$type", BCON_UTF8("$" LOG_EFFECTS ".failed"), "}",
+                        BCON_UTF8("missing"), "]", "}", "]");
     for (size_t i = 0; i < r->opened.n; i++) {
         (void)snprintf(number, sizeof number, "%zu", i);
         BSON_APPEND_BINARY(&list, number, BSON_SUBTYPE_BINARY, r->opened.items[i], EFFECT_ID_BYTES);

@@ -64,6 +64,9 @@ void mongo_log_open_filter(bson_t *filter, int64_t before_ms)
     if (before_ms != INT64_MAX)
         BSON_APPEND_DATE_TIME(&in, "$lt", before_ms);
     bson_append_document_end(filter, &in);
+    BSON_APPEND_DOCUMENT_BEGIN(filter, LOG_EFFECTS ".id", &in); /* log_is_ours() */
+    BSON_APPEND_UTF8(&in, "$type", "binData");
+    bson_append_document_end(filter, &in);
     BSON_APPEND_DOCUMENT_BEGIN(filter, LOG_EFFECTS ".failed", &in);
     BSON_APPEND_BOOL(&in, "$exists", false);
     bson_append_document_end(filter, &in);

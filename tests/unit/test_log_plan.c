@@ -187,14 +187,58 @@ static void duplicates_move_nothing(void **state)
     assert_int_equal(sent[LOG_COUNT], 0);
 }
 
+/* Event 1, open, with other moves than event() has; id NULL: not of idemsink's making. */
+static bson_t *opened(const struct log_id *id)
+{
+    bson_t *d = BCON_NEW("k", BCON_INT64(1), "_effects", "{", "at", BCON_DATE_TIME(5), "moves", "[",
+                         "{", "c", BCON_UTF8("db.users"), "f", "{", "_id", BCON_INT64(3), "}", "by",
+                         "{", "followers", BCON_INT64(7), "}", "}", "]", "}");
+    bson_t *whole = bson_new(), effects;
+    bson_iter_t at, in;
+
+    MUST(bson_iter_init_find(&at, d, "_effects") && bson_iter_recurse(&at, &in));
+    BSON_APPEND_INT64(whole, "k", 1);
+    BSON_APPEND_DOCUMENT_BEGIN(whole, "_effects", &effects);
+    while (bson_iter_next(&in))
+        MUST(bson_append_iter(&effects, NULL, 0, &in));
+    if (id)
+        BSON_APPEND_BINARY(&effects, "id", BSON_SUBTYPE_BINARY, id->bytes, sizeof id->bytes);
+    bson_append_document_end(whole, &effects);
+    bson_destroy(d);
+    return whole;
+}
+
+/* A payload of an older time may look like one of ours. What tells ours is the event's own id. */
+static void what_a_payload_says_is_not_done(void **state)
+{
+    struct write_op *other = OPS(event(2, 1, 1, 2, 1));
+    struct log_id id;
+
+    (void)state;
+    db.counters[3].exists = true;
+    db.events[1] = opened(NULL);
+    expect(OPS(event(1, 1, 1, 2, 1)), "D");
+    bson_destroy(db.events[1]);
+    log_event_id(&route, other->filter, &id);
+    db.events[1] = opened(&id);
+    expect(OPS(event(1, 1, 1, 2, 1)), "D");
+    assert_int_equal(db.counters[3].value[0], 0);
+    assert_false(db.counters[1].exists);
+    assert_non_null(db_effects(&db, 1));
+    free_ops(other);
+}
+
 /* What stands in _effects is done, whatever the mapping says today. */
 static void what_is_open_is_completed_as_it_stands(void **state)
 {
+    struct write_op *same = OPS(event(1, 1, 1, 2, 1));
+    struct log_id id;
+
     (void)state;
+    log_event_id(&route, same->filter, &id);
+    free_ops(same);
     db.counters[3].exists = true;
-    db.events[1] = BCON_NEW("k", BCON_INT64(1), "_effects", "{", "at", BCON_DATE_TIME(5), "moves",
-                            "[", "{", "c", BCON_UTF8("db.users"), "f", "{", "_id", BCON_INT64(3),
-                            "}", "by", "{", "followers", BCON_INT64(7), "}", "}", "]", "}");
+    db.events[1] = opened(&id);
     expect(OPS(event(1, 1, 1, 2, 1)), "I");
     assert_int_equal(db.counters[3].value[0], 7);
     assert_false(db.counters[1].exists);
@@ -590,6 +634,7 @@ int main(void)
         TEST(a_counter_document_is_moved_once_for_all),
         TEST(duplicates_move_nothing),
         TEST(what_is_open_is_completed_as_it_stands),
+        TEST(what_a_payload_says_is_not_done),
         TEST(followers_wait_with_their_leader),
         TEST(a_counter_that_is_missing),
         TEST(overflow_is_the_fault_of_one),

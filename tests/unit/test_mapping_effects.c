@@ -193,6 +193,36 @@ static void amounts(void **state)
     CHECK_ROWS(rows);
 }
 
+/* --- what the steps without transactions write down --- */
+
+#define NO_PLACE(name)                                                                             \
+    "unsafe_name: the document has a field \"" name                                                \
+    "\" of its own, where effects without transactions write down how far they are (exclude or "   \
+    "rename it)"
+#define TWO "[[route]]\nname = \"second\"\ntopics = [\"other\"]\ncollection = \"d.c\"\n"
+
+/* Whatever the way of the route is today, and from whichever route of the collection it comes. */
+static void reserved_names(void **state)
+{
+    static const struct row rows[] = {
+        {ROUTE DEDUP COUNT "filter = {_id = \"id\"}\ninc = {n = 1}", "{\"id\":1,\"_effects\":{}}",
+         NO_PLACE("_effects")},
+        {ROUTE "effects = \"transaction\"\n" DEDUP COUNT "filter = {_id = \"id\"}\ninc = {n = 1}",
+         "{\"id\":1,\"_effects\":null}", NO_PLACE("_effects")},
+        {ROUTE DEDUP COUNT "filter = {_id = \"id\"}\ninc = {n = 1}",
+         "{\"id\":1,\"_by\":2,\"a\":{\"_effects\":3}}",
+         "store{\"id\":1} {\"id\":1,\"_by\":2,\"a\":{\"_effects\":3}} count{\"_id\":1}+1"},
+        {FOLLOWS, "{\"id\":1,\"what\":\"follow\",\"from\":1,\"to\":2,\"_by\":1}", NO_PLACE("_by")},
+        {FOLLOWS, "{\"id\":1,\"what\":\"follow\",\"from\":1,\"to\":2,\"_removed_by\":1}",
+         NO_PLACE("_removed_by")},
+        {ROUTE DEDUP NUMBER TWO DEDUP COUNT "filter = {_id = \"id\"}\ninc = {n = 1}",
+         "{\"id\":1,\"_effects\":1}", NO_PLACE("_effects")},
+    };
+
+    (void)state;
+    CHECK_ROWS(rows);
+}
+
 /* --- sequences --- */
 
 static void numbers(void **state)
@@ -226,6 +256,8 @@ static void numbers(void **state)
          "{\"id\":1,\"ref\":null}",
          "unsafe_name: the document has a field \"ref\" of its own, where sequence.template_field "
          "goes (exclude or rename it, or choose another template_field)"},
+        {ROUTE DEDUP NUMBER, "{\"id\":1,\"_effects\":1}",
+         "store{\"id\":1} {\"id\":1,\"_effects\":1} group{\"_id\":{}}"},
         {ROUTE DEDUP NUMBER, "{\"id\":1,\"n\":3}",
          "unsafe_name: the document has a field \"n\" of its own, where sequence.field goes "
          "(exclude or rename it, or choose another field)"},
@@ -321,9 +353,10 @@ static void ids_and_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(filters),    cmocka_unit_test(amounts),
-        cmocka_unit_test(numbers),    cmocka_unit_test(operations),
-        cmocka_unit_test(tombstones), cmocka_unit_test(ids_and_bytes)};
+        cmocka_unit_test(filters),       cmocka_unit_test(amounts),
+        cmocka_unit_test(numbers),       cmocka_unit_test(operations),
+        cmocka_unit_test(tombstones),    cmocka_unit_test(ids_and_bytes),
+        cmocka_unit_test(reserved_names)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
