@@ -66,6 +66,11 @@ void log_entity_filter(const struct log_command *c, size_t k, bson_t *filter);
 void log_entity_update(const struct log_command *c, size_t k, bson_t *update);
 void log_read_projection(const struct log_command *c, bson_t *projection);
 
+/* The k-th: one that has failed, did nothing, and whose last attempt is over. */
+void log_reopen_filter(const struct log_command *c, size_t k, bson_t *filter);
+void log_reopen_update(const struct config_route *route, const struct log_command *c, size_t k,
+                       bson_t *update);
+
 void log_claim_filter(const struct log_command *c, bson_t *filter);
 void log_claim_update(const struct log_command *c, bson_t *update);
 

@@ -15,7 +15,8 @@
  * The batch goes in rounds: at most max_ops and max_bytes, each event once, and each entity once.
  *
  *   LOOK    which events are stored. Closed (no _effects, or _effects.failed): a duplicate. Open:
- *           completed with what stands in its _effects, whatever was mapped now
+ *           completed with what stands in its _effects, whatever was mapped now. An operation that
+ *           was refused and has done nothing is begun anew: REOPEN
  *   NUMBER HIGHEST START WRITE   numbers, the events' documents, each with its _effects
  *   CLAIM ADD MARK READ DID      operations: log_plan_entity.c
  *   COUNT   each counter document once, summed, guarded by the ids of the events (not if one of
@@ -64,6 +65,7 @@ enum log_command_kind {
     LOG_START,   /* insert the group's counter document, {_id: ..., n: start - 1} */
     LOG_HIGHEST, /* the highest number of ops[0]'s group in the collection */
     LOG_WRITE,   /* insert log_event_document() of each */
+    LOG_REOPEN,  /* of operations that were refused, and are delivered again: _effects anew */
     LOG_CLAIM,   /* of ops that are open: _effects.until = until_ms where it is over; log_doc.h */
     LOG_ADD,     /* the entities' documents, unless they are there; guarded */
     LOG_MARK,    /* _removed_by = id, unless there is one; guarded */
@@ -118,10 +120,11 @@ struct log_command {
     int64_t count;          /* NUMBER */
     const struct log_move *moves;
     size_t n_moves;
-    size_t keep;       /* COUNT: not where this many ids are, unless forced */
-    int64_t at_ms;     /* WRITE: _effects.at; COUNT: of its ids */
-    int64_t until_ms;  /* of what is guarded */
-    int64_t try_id;    /* WRITE, CLAIM: _effects.try */
+    size_t keep;      /* COUNT: not where this many ids are, unless forced */
+    int64_t at_ms;    /* WRITE: _effects.at; COUNT: of its ids; FAIL of an operation: its attempt is
+                         over */
+    int64_t until_ms; /* of what is guarded */
+    int64_t try_id;   /* WRITE, CLAIM: _effects.try */
     int64_t before_ms; /* PRUNE */
     const char *text;  /* FAIL */
     int64_t wait_ms;

@@ -34,8 +34,9 @@ struct log_item {
     char *failed; /* why its effects can't be done */
     /* operations */
     bool remove, ours, claimed, claim_asked;
-    bool there, other; /* the entity is, and on its way out by another event */
-    bool other_op;     /* stored as the other one of insert and delete */
+    bool there, other;          /* the entity is, and on its way out by another event */
+    bool other_op;              /* stored as the other one of insert and delete */
+    bool was_refused, reopened; /* it has failed, and did nothing */
     int64_t until_ms;
     bson_t *entity, *document; /* as they stand in open */
     struct outcome refused;    /* by ADD; its text is set */
@@ -178,7 +179,11 @@ void log_clear_item(struct log_item *item);
 /* The document of its key has been there before; as its leader knows. */
 void log_settle_present(struct log_plan *p, size_t i, size_t leader, enum fate fate);
 
+/* Has the document that is there another payload than i's? */
+bool log_is_other_content(const struct log_plan *p, size_t i, size_t leader);
+
 /* log_plan_look.c */
+void log_reopen_answer(struct log_plan *p, const struct outcome_call *call, const bson_t *reply);
 bool log_look_next(struct log_plan *p, struct log_command *c);
 void log_look_found(struct log_plan *p, const bson_t *document);
 void log_look_answer(struct log_plan *p, const struct outcome_call *call);

@@ -161,13 +161,25 @@ void log_event_document(const struct config_route *route, const struct log_comma
         append_effects(route, c, k, out);
 }
 
+void log_reopen_update(const struct config_route *route, const struct log_command *c, size_t k,
+                       bson_t *update)
+{
+    bson_t set;
+
+    MUST(BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set));
+    append_effects(route, c, k, &set);
+    MUST(bson_append_document_end(update, &set));
+}
+
 void log_look_projection(const struct config_route *route, const bson_t *like, bson_t *projection)
 {
     look_projection(like, conflict_field_of(route), projection);
     if (log_has_effects(route))
         MUST(BSON_APPEND_INT32(projection, LOG_EFFECTS, 1));
-    if (config_has_operation(route))
-        MUST(BSON_APPEND_INT32(projection, "op", 1));
+    if (!config_has_operation(route))
+        return;
+    MUST(BSON_APPEND_INT32(projection, "op", 1));
+    MUST(BSON_APPEND_INT32(projection, "did", 1));
 }
 
 /* --- guards --- */
@@ -412,6 +424,8 @@ void log_close_update(const struct log_command *c, bson_t *update)
     case LOG_FAIL:
         MUST(BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &in));
         MUST(BSON_APPEND_UTF8(&in, LOG_EFFECTS ".failed", c->text));
+        if (c->at_ms != 0) /* a redelivery may begin at once */
+            MUST(BSON_APPEND_DATE_TIME(&in, LOG_EFFECTS ".until", c->at_ms));
         break;
     case LOG_DID:
         MUST(BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &in));

@@ -156,15 +156,15 @@ void log_read_projection(const struct log_command *c, bson_t *projection)
     MUST(BSON_APPEND_INT32(projection, "_removed_by", 1));
 }
 
-/* --- CLAIM --- */
+/* --- CLAIM, REOPEN --- */
 
-void log_claim_filter(const struct log_command *c, bson_t *filter)
+/* The last attempt is over, and ours is not. */
+static void append_our_turn(const struct log_command *c, bool failed, bson_t *filter)
 {
     bson_t expr, both, less, pair;
 
-    look_filter(c->ops, c->n, filter);
     MUST(BSON_APPEND_DOCUMENT_BEGIN(filter, LOG_EFFECTS ".failed", &less));
-    MUST(BSON_APPEND_BOOL(&less, "$exists", false));
+    MUST(BSON_APPEND_BOOL(&less, "$exists", failed));
     MUST(bson_append_document_end(filter, &less));
     MUST(BSON_APPEND_DOCUMENT_BEGIN(filter, "$expr", &expr));
     MUST(BSON_APPEND_ARRAY_BEGIN(&expr, "$and", &both));
@@ -177,6 +177,19 @@ void log_claim_filter(const struct log_command *c, bson_t *filter)
     append_in_time(&both, "1", c->until_ms);
     MUST(bson_append_array_end(&expr, &both));
     MUST(bson_append_document_end(filter, &expr));
+}
+
+void log_reopen_filter(const struct log_command *c, size_t k, bson_t *filter)
+{
+    MUST(bson_concat(filter, c->ops[k]->filter));
+    MUST(BSON_APPEND_BOOL(filter, "did", false));
+    append_our_turn(c, true, filter);
+}
+
+void log_claim_filter(const struct log_command *c, bson_t *filter)
+{
+    look_filter(c->ops, c->n, filter);
+    append_our_turn(c, false, filter);
 }
 
 void log_claim_update(const struct log_command *c, bson_t *update)

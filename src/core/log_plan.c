@@ -283,8 +283,7 @@ void log_plan_begin(struct log_plan *p, const struct write_op *ops, size_t n,
 
 /* --- a round --- */
 
-/* Has the document that is there another payload than i's? */
-static bool is_other_content(const struct log_plan *p, size_t i, size_t leader)
+bool log_is_other_content(const struct log_plan *p, size_t i, size_t leader)
 {
     const struct config_dedup *d = &p->rules.route->dedup;
     uint8_t own[CANONICAL_HASH_BYTES], stored[CANONICAL_HASH_BYTES];
@@ -304,7 +303,7 @@ static bool is_other_content(const struct log_plan *p, size_t i, size_t leader)
 /* The document of its key is there, and has been before; as its leader knows. */
 void log_settle_present(struct log_plan *p, size_t i, size_t leader, enum fate fate)
 {
-    struct outcome o = {.fate = fate, .conflict = is_other_content(p, i, leader)};
+    struct outcome o = {.fate = fate, .conflict = log_is_other_content(p, i, leader)};
 
     if (o.conflict && p->rules.route->dedup.conflict == CONFLICT_DEAD_LETTER) {
         o.fate = FATE_NEVER;
@@ -425,6 +424,7 @@ static bool fail_next(struct log_plan *p, struct log_command *c)
         p->n_sent = 0;
         log_put(p, i);
         c->kind = LOG_FAIL;
+        c->at_ms = p->has_operation ? p->now_ms - 1 : 0;
         c->text = p->items[i].failed;
         return true;
     }
@@ -631,6 +631,8 @@ bool log_plan_next(struct log_plan *p, int64_t now_ms, struct log_command *c)
     c->entities = p->sent_entities;
     c->n_entities = p->n_entities;
     c->try_id = p->try_id;
+    if (c->kind == LOG_REOPEN)
+        c->at_ms = now_ms;
     if (c->kind == LOG_WRITE) {
         c->numbers = p->sent_numbers;
         c->at_ms = now_ms;
@@ -663,6 +665,9 @@ void log_plan_answer(struct log_plan *p, const struct outcome_call *call, const 
     switch (p->out_kind) {
     case LOG_LOOK:
         log_look_answer(p, call);
+        return;
+    case LOG_REOPEN:
+        log_reopen_answer(p, call, reply);
         return;
     case LOG_NUMBER:
     case LOG_START:

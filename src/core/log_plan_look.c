@@ -9,12 +9,62 @@
 
 enum { LOOKS_MAX = 2 }; /* see plan.c */
 
+/* --- REOPEN --- */
+
+/* Delivered again: what was in its way may be gone. By one attempt at a time, as with CLAIM. */
+static bool reopen_next(struct log_plan *p, struct log_command *c)
+{
+    p->n_sent = 0;
+    for (size_t k = 0; k < p->n_round; k++) {
+        size_t i = p->round[k];
+        struct log_item *item = &p->items[i];
+
+        if (item->state != LOG_LOOKING || !item->was_refused)
+            continue;
+        item->was_refused = false;
+        if (item->reopened || item->until_ms >= p->now_ms) {
+            log_settle(p, i, log_later(RETRY_CONFLICT, 0));
+            continue;
+        }
+        item->reopened = true;
+        log_put(p, i);
+    }
+    c->kind = LOG_REOPEN;
+    return p->n_sent > 0;
+}
+
+void log_reopen_answer(struct log_plan *p, const struct outcome_call *call, const bson_t *reply)
+{
+    (void)log_whole_fine(p, call, reply); /* the next LOOK tells */
+}
+
+static int64_t until_of(const bson_t *effects)
+{
+    bson_iter_t at;
+
+    return bson_iter_init_find(&at, effects, "until") && BSON_ITER_HOLDS_DATE_TIME(&at)
+               ? bson_iter_date_time(&at)
+               : 0;
+}
+
+/* Nothing of it has been done: its dead letter says why. */
+static bool is_refused(const struct log_plan *p, size_t i, const bson_t *document)
+{
+    bson_iter_t did;
+
+    return p->has_operation && !p->rules.complete_only && p->ops[i].effects &&
+           !p->items[i].other_op && bson_iter_init_find(&did, document, "did") &&
+           !bson_iter_as_bool(&did) && !log_is_other_content(p, i, i);
+}
+
 /* --- LOOK --- */
 
 bool log_look_next(struct log_plan *p, struct log_command *c)
 {
     size_t lone = SIZE_MAX;
 
+    if (reopen_next(p, c))
+        return true;
     p->n_sent = 0;
     for (size_t k = 0; k < p->n_round; k++) {
         size_t i = p->round[k];
@@ -69,6 +119,9 @@ void log_look_found(struct log_plan *p, const bson_t *document)
         return;
     if (!bson_has_field(&effects, "failed"))
         item->open = bson_copy(&effects);
+    else
+        item->was_refused = is_refused(p, p->sent[k], document);
+    item->until_ms = until_of(&effects);
 }
 
 /* An answer that may be the fault of the read's size or of one of its operations. */
@@ -141,6 +194,8 @@ void log_look_answer(struct log_plan *p, const struct outcome_call *call)
             item->state = LOG_OPEN;
             p->done.completed++;
             log_entity_open(p, i);
+        } else if (item->found && item->was_refused) {
+            continue; /* REOPEN, and looked for once more */
         } else if (item->found) {
             log_settle_present(p, i, i, FATE_DUPLICATE);
         } else if (!p->look_strange) {

@@ -147,6 +147,9 @@ static void fault_before(enum log_command_kind kind)
     case LOG_WRITE:
         FAULT("log.before_write");
         break;
+    case LOG_REOPEN:
+        FAULT("log.before_reopen");
+        break;
     case LOG_CLAIM:
         FAULT("log.before_claim");
         break;

@@ -249,6 +249,22 @@ static bool add_events(struct step *s)
     return ok;
 }
 
+static bool add_reopened(struct step *s)
+{
+    bool ok = true;
+
+    for (size_t k = 0; ok && k < s->c->n; k++) {
+        bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
+
+        log_reopen_filter(s->c, k, &filter);
+        log_reopen_update(s->route, s->c, k, &update);
+        ok = add_update(s, &filter, &update, false);
+        bson_destroy(&filter);
+        bson_destroy(&update);
+    }
+    return ok;
+}
+
 static bool add_moves(struct step *s)
 {
     bool ok = true;
@@ -334,6 +350,8 @@ static bool fill(struct step *s)
     switch (s->c->kind) {
     case LOG_WRITE:
         return add_events(s);
+    case LOG_REOPEN:
+        return add_reopened(s);
     case LOG_COUNT:
     case LOG_MAKE:
     case LOG_PRUNE:

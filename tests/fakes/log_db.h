@@ -42,6 +42,7 @@ struct db {
     struct db_entity entities[DB_ENTITIES];
     int64_t sequence[4]; /* INT64_MIN: not there */
     bool unique_number;  /* the number of an event is unique in its group */
+    bool only_one;       /* entity: a unique index is against a second one */
 };
 
 /* One statement, with everything that it needs of its own. */
@@ -140,6 +141,9 @@ static inline struct db_flight *db_send(const struct db *db, const struct log_co
             if (c->kind == LOG_WRITE) {
                 s->document = bson_new();
                 log_event_document(db->route, c, k, s->document);
+            } else if (c->kind == LOG_REOPEN) {
+                s->document = bson_new();
+                log_reopen_update(db->route, c, k, s->document);
             }
         }
     }
@@ -327,7 +331,9 @@ static inline void db_event(struct db *db, struct db_flight *f, const struct db_
             db_set_effects(db, s->key, NULL);
             f->matched++;
         } else if (f->kind == LOG_FAIL) {
-            bson_concat(changed, effects);
+            bson_copy_to_excluding_noinit(effects, changed, f->at_ms ? "until" : "failed", NULL);
+            if (f->at_ms)
+                BSON_APPEND_DATE_TIME(changed, "until", f->at_ms);
             BSON_APPEND_UTF8(changed, "failed", f->text);
             db_set_effects(db, s->key, changed);
             f->matched++;
@@ -346,6 +352,30 @@ static inline void db_event(struct db *db, struct db_flight *f, const struct db_
     bson_destroy(changed);
 }
 
+/* A refused event, and nobody is at it. */
+static inline void db_reopen(struct db *db, struct db_flight *f, const struct db_statement *s)
+{
+    bson_iter_t at, in;
+    bson_t *anew, set, effects;
+    uint32_t len;
+    const uint8_t *data;
+
+    if (!db->events[s->key] || db->now >= f->until_ms ||
+        !bson_iter_init_find(&at, db->events[s->key], "did") || bson_iter_as_bool(&at) ||
+        !bson_iter_init_find(&at, db->events[s->key], "_effects") || !bson_iter_recurse(&at, &in) ||
+        !bson_iter_find(&in, "failed") || !bson_iter_recurse(&at, &in) ||
+        !bson_iter_find(&in, "until") || bson_iter_date_time(&in) >= db->now)
+        return;
+    anew = s->document;
+    CHECK(bson_iter_init_find(&at, anew, "$set"), "a set");
+    bson_iter_document(&at, &len, &data);
+    CHECK(bson_init_static(&set, data, len) && bson_iter_init_find(&at, &set, "_effects"), "it");
+    bson_iter_document(&at, &len, &data);
+    CHECK(bson_init_static(&effects, data, len), "its _effects");
+    db_set_effects(db, s->key, &effects);
+    f->matched++;
+}
+
 static inline void db_entity(struct db *db, struct db_flight *f, const struct db_statement *s)
 {
     struct db_entity *e = &db->entities[s->key];
@@ -353,6 +383,12 @@ static inline void db_entity(struct db *db, struct db_flight *f, const struct db
 
     switch (f->kind) {
     case LOG_ADD:
+        for (size_t i = 0; db->only_one && !e->exists && i < DB_ENTITIES; i++) {
+            if (db->entities[i].exists) {
+                db_error(f, 11000, false);
+                return;
+            }
+        }
         if (e->exists) {
             f->matched++;
         } else if (!in_time) {
@@ -438,6 +474,9 @@ static inline bool db_step(struct db *db, struct db_flight *f)
         break;
     case LOG_WRITE:
         db_write(db, f, s);
+        break;
+    case LOG_REOPEN:
+        db_reopen(db, f, s);
         break;
     case LOG_CLAIM:
     case LOG_DID:

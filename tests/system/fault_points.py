@@ -40,7 +40,7 @@ POINTS = {
     "block": log("look", "number", "start", "write"),
     "max": log("look", "highest", "write"),
 }
-ELSEWHERE = set(log("fail", "prune"))  # visited by tests of their own
+ELSEWHERE = set(log("fail", "prune", "reopen"))  # visited by tests of their own
 SIDE_BY_SIDE = 6
 
 

@@ -363,6 +363,76 @@ static void a_counter_that_cannot_be_made(void **state)
     }
 }
 
+/* --- operations --- */
+
+static char ledger[] = "ledger", part[] = "s";
+static char *parts[] = {part};
+
+static struct write_op operation(int64_t index, int64_t entity, bool remove)
+{
+    struct write_op op = event(index, entity, 1, 9, 1);
+    bson_t *filter = BCON_NEW("_id", BCON_INT64(index));
+
+    bson_destroy(op.filter);
+    op.filter = filter;
+    BSON_APPEND_INT64(op.document, "s", entity);
+    op.effects->action = remove ? EFFECT_DELETE : EFFECT_INSERT;
+    op.effects->entity = BCON_NEW("s", BCON_INT64(entity));
+    if (remove)
+        bson_reinit(op.document);
+    return op;
+}
+
+static void with_operation(void)
+{
+    route.dedup.conflict_field = none;
+    route.operation.ledger = ledger;
+    route.operation.ledger_database = database;
+    route.entity.key = route.entity.fields = (struct config_list){parts, 1};
+    db.counters[9].exists = true;
+}
+
+/* Its dead letter is delivered again, and now it can be done: once. */
+static void what_was_refused_is_tried_again(void **state)
+{
+    bson_iter_t did;
+
+    (void)state;
+    with_operation();
+    db.only_one = true;
+    expect(OPS(operation(1, 1, false), operation(2, 2, false)), "IN");
+    assert_int_equal(db.counters[9].value[1], 1);
+    db.now += 1;
+    expect(OPS(operation(2, 2, false)), "N");
+    assert_int_equal(sent[LOG_REOPEN], 1);
+    db.entities[1].exists = false;
+    db.now += 1;
+    expect(OPS(operation(2, 2, false)), "I");
+    assert_true(db.entities[2].exists && !db.entities[2].has_by);
+    assert_int_equal(db.counters[9].value[1], 2);
+    assert_null(db_effects(&db, 2));
+    assert_true(bson_iter_init_find(&did, db.events[2], "did") && bson_iter_as_bool(&did));
+    expect(OPS(operation(2, 2, false)), "D");
+    assert_int_equal(db.counters[9].value[1], 2);
+    assert_int_equal(db.counters[2].value[0], 1);
+}
+
+/* Not what has done its part, and not what another attempt may still be at. */
+static void what_was_done_is_not_tried_again(void **state)
+{
+    (void)state;
+    with_operation();
+    db.counters[1] = (struct db_counter){.exists = true, .value = {INT64_MAX, 0}};
+    expect(OPS(operation(1, 1, false)), "I");
+    assert_int_equal(log_plan_done(plan).failed, 1);
+    db.now += 1;
+    expect(OPS(operation(1, 1, false)), "D");
+    assert_int_equal(sent[LOG_REOPEN], 0);
+    db.only_one = true;
+    expect(OPS(operation(2, 2, false)), "N");
+    expect(OPS(operation(2, 2, true)), "D"); /* another event's content: as it was */
+}
+
 /* --- time --- */
 
 /* One COUNT stays on its way while the process sleeps. */
@@ -652,6 +722,8 @@ int main(void)
         TEST(a_number_that_is_taken),
         TEST(two_routes_have_ids_of_their_own),
         TEST(the_text_of_a_number),
+        TEST(what_was_refused_is_tried_again),
+        TEST(what_was_done_is_not_tried_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
