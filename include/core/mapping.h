@@ -107,6 +107,11 @@ bool mapping_collapsed(const struct mapping *m, size_t rule, struct invalidation
 /* Is there a payload hash in this document, at the route's conflict_field? Then *rest is the
  * document without it, the caller's to bson_destroy(). It may be there though the check is off. */
 bool mapping_without_hash(const struct mapping *m, const bson_t *document, bson_t *rest);
+/* Does any route of r's collection put fields into documents by its effects (a number and its text,
+ * a fence's number, how far the steps without transactions are)? Then *rest is the document without
+ * them, the caller's to bson_destroy(). A field of such a name that no effect makes stays. */
+bool mapping_without_effects(const struct config *c, const struct config_route *r,
+                             const bson_t *document, bson_t *rest);
 
 /* For verify: the filter of a stored document, from its dedup fields. false: they are not there. */
 bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter);

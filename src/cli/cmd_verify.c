@@ -69,19 +69,49 @@ static void name_slot(struct verify *v, const struct record *r)
 
 /* --- the topics --- */
 
-/* The hash of the payload is not compared: a document from before the check has none. */
+/*
+ * What of a document is compared: not the hash of the payload, since a document from before the
+ * check has none, nor what effects put into it, which is not the record's. The caller's,
+ * compared_free().
+ */
+struct compared {
+    bson_t without_hash, without_effects;
+    bool is_hashed, has_effects;
+    const bson_t *document;
+};
+
+static void compared_make(struct verify *v, uint32_t route, const bson_t *document,
+                          struct compared *out)
+{
+    out->document = document;
+    out->is_hashed = mapping_without_hash(v->mappings[route], document, &out->without_hash);
+    if (out->is_hashed)
+        out->document = &out->without_hash;
+    out->has_effects = mapping_without_effects(v->config, &v->config->routes[route], out->document,
+                                               &out->without_effects);
+    if (out->has_effects)
+        out->document = &out->without_effects;
+}
+
+static void compared_free(struct compared *c)
+{
+    if (c->is_hashed)
+        bson_destroy(&c->without_hash);
+    if (c->has_effects)
+        bson_destroy(&c->without_effects);
+}
+
 static bool expect_document(struct verify *v, uint32_t route, const struct record *r,
                             const struct write_op *op, struct err *e)
 {
-    bson_t rest;
-    bool hashed = mapping_without_hash(v->mappings[route], op->document, &rest);
-    const bson_t *document = hashed ? &rest : op->document;
-    bool ok = config_has_operation(&v->config->routes[route])
-                  ? verify_expect_operation(v, r, op, document, e)
-                  : audit_expect(v->audit, r, op->filter, document, e);
+    struct compared c;
+    bool ok;
 
-    if (hashed)
-        bson_destroy(&rest);
+    compared_make(v, route, op->document, &c);
+    ok = config_has_operation(&v->config->routes[route])
+             ? verify_expect_operation(v, r, op, c.document, e)
+             : audit_expect(v->audit, r, op->filter, c.document, e);
+    compared_free(&c);
     return ok;
 }
 
@@ -249,30 +279,27 @@ static void no_key(struct verify *v, const bson_t *document)
 
 static enum audit_verdict judge(struct verify *v, const bson_t *key, const bson_t *document)
 {
-    bson_t rest;
-    bool hashed = mapping_without_hash(v->mappings[v->route], document, &rest);
-    enum audit_verdict verdict = audit_stored(v->audit, v->route, key, hashed ? &rest : document);
+    struct compared c;
+    enum audit_verdict verdict;
 
-    if (hashed)
-        bson_destroy(&rest);
+    compared_make(v, v->route, document, &c);
+    verdict = audit_stored(v->audit, v->route, key, c.document);
+    compared_free(&c);
+    if (verdict == AUDIT_RIGHT || verdict == AUDIT_DIFFERENT)
+        verify_effects_of(v, key, document);
     return verdict;
 }
 
 static bool stored(const bson_t *document, void *ctx)
 {
     struct verify *v = ctx;
-    bson_t key = BSON_INITIALIZER, rest;
+    bson_t key = BSON_INITIALIZER;
 
     if (!mapping_key_of_document(v->mappings[v->route], document, &key)) {
         if (v->options.from == 0) /* belongs to the first part */
             no_key(v, document);
     } else {
-        bool less = verify_without_effects(&v->config->routes[v->route], document, &rest);
-        enum audit_verdict verdict = judge(v, &key, less ? &rest : document);
-
-        if (less)
-            bson_destroy(&rest);
-        switch (verdict) {
+        switch (judge(v, &key, document)) {
         case AUDIT_RIGHT:
         case AUDIT_UNWANTED:
             break;

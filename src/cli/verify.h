@@ -50,7 +50,7 @@ struct verify {
 
     /* The books, beside the audit's own */
     uint64_t read, bad, skipped, dead_letters, dead_missing, keyless, scanned, expected;
-    uint64_t in_ledgers, counters, counters_wrong, counters_unable;
+    uint64_t in_ledgers, counters, counters_wrong, counters_unable, unnumbered, failed;
 
     /* Faults and dead letters that are listed, as JSON */
     struct buf faults, letters;
@@ -63,9 +63,9 @@ uint32_t verify_books_of(const struct config *c, uint32_t route);
 
 /* --- verify_effects.c --- */
 
-/* The document without what effects put into it: its number, what is open. False: nothing to leave
- * out; else *rest is the caller's to bson_destroy(). */
-bool verify_without_effects(const struct config_route *r, const bson_t *document, bson_t *rest);
+/* What a document with this key that is there says of its effects: is its number missing, were they
+ * given up? */
+void verify_effects_of(struct verify *v, const bson_t *key, const bson_t *document);
 
 /* A record of a route with an operation; r->route is that of the books. document: op's, to compare.
  */

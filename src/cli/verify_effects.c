@@ -14,28 +14,54 @@ enum { TABLE_BYTES = 16 << 20, PER_SECOND = 1000 };
 
 /* ---- documents ---- */
 
-static bool is_ours(const struct config_route *r, const char *name)
+/* All routes of a collection give numbers, or nobody can tell who should have one. */
+static bool is_numbered(const struct verify *v, const struct config_route *r)
 {
-    const char *const names[] = {LOG_EFFECTS, "_by", "_removed_by", r->sequence.field,
-                                 r->sequence.template_field};
+    const struct config_sequence *s = &r->sequence;
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (names[i] && *names[i] && strcmp(names[i], name) == 0)
-            return true;
-    return false;
+    for (uint32_t i = 0; i < v->config->n_routes; i++) {
+        const struct config_route *other = &v->config->routes[i];
+
+        if (verify_books_of(v->config, i) == v->route &&
+            (!config_has_sequence(other) || strcmp(other->sequence.field, s->field) != 0 ||
+             strcmp(other->sequence.template_field, s->template_field) != 0))
+            return false;
+    }
+    return true;
 }
 
-bool verify_without_effects(const struct config_route *r, const bson_t *document, bson_t *rest)
+static bool has_number(const struct config_sequence *s, const bson_t *document)
 {
     bson_iter_t it;
 
-    if (!config_has_effects(r) || !bson_iter_init(&it, document))
-        return false;
-    bson_init(rest);
-    while (bson_iter_next(&it))
-        if (!is_ours(r, bson_iter_key(&it)))
-            (void)bson_append_iter(rest, NULL, 0, &it);
-    return true;
+    return bson_iter_init_find(&it, document, s->field) && BSON_ITER_HOLDS_INT(&it) &&
+           (s->template_field[0] == '\0' ||
+            (bson_iter_init_find(&it, document, s->template_field) && BSON_ITER_HOLDS_UTF8(&it)));
+}
+
+/* It is as its record asks; whether its counters are right without them the counters tell. */
+static void find_failed(struct verify *v, const bson_t *document, const bson_t *key,
+                        const char *database, const char *collection)
+{
+    bson_iter_t it, at;
+
+    if (!bson_iter_init(&it, document) ||
+        !bson_iter_find_descendant(&it, LOG_EFFECTS ".failed", &at))
+        return;
+    v->failed++;
+    verify_fault_of(v, "failed", database, collection, key);
+}
+
+void verify_effects_of(struct verify *v, const bson_t *key, const bson_t *document)
+{
+    const struct config_route *r = &v->config->routes[v->route];
+
+    if (is_numbered(v, r) && !has_number(&r->sequence, document)) {
+        v->unnumbered++;
+        verify_fault_of(v, "unnumbered", r->database, r->collection, key);
+    }
+    if (!config_has_operation(r) && (log_has_effects(r) || r->beside_counters))
+        find_failed(v, document, key, r->database, r->collection);
 }
 
 /* ---- operations ---- */
@@ -68,6 +94,7 @@ static bool in_ledger(const bson_t *document, void *ctx)
         (void)canonical_append(&key, "_id", &it);
     if (bson_iter_init_find(&it, document, "op"))
         (void)bson_append_iter(&what, "op", 2, &it);
+    find_failed(v, document, &key, r->operation.ledger_database, r->operation.ledger);
     switch (r->operation.ledger_expire_ms > 0 ? AUDIT_UNWANTED
                                               : audit_ledger(v->audit, v->books, &key, &what)) {
     case AUDIT_RIGHT:
@@ -103,8 +130,8 @@ static bool is_first(const struct config *c, uint32_t route)
 
 bool verify_scan_ledgers(struct verify *v, struct err *e)
 {
-    bson_t all = BSON_INITIALIZER,
-           *projection = BCON_NEW("_id", BCON_INT32(1), "op", BCON_INT32(1));
+    bson_t all = BSON_INITIALIZER, *projection = BCON_NEW("_id", BCON_INT32(1), "op", BCON_INT32(1),
+                                                          LOG_EFFECTS ".failed", BCON_INT32(1));
     bool ok = true;
 
     for (uint32_t i = 0; ok && i < v->config->n_routes; i++) {

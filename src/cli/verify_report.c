@@ -174,7 +174,8 @@ bool verify_report(struct verify *v)
     bool since = v->options.since_ms >= 0;
     uint64_t extra = b.extra + v->keyless;
     bool balanced = b.missing == 0 && b.different == 0 && b.doubled == 0 && v->dead_missing == 0 &&
-                    v->counters_wrong == 0 && (extra == 0 || since || v->args->allow_extra);
+                    v->counters_wrong == 0 && v->unnumbered == 0 &&
+                    (extra == 0 || since || v->args->allow_extra);
     const struct row rows[] = {
         {"read", "records read", v->read},
         {"records", "records that ask for a document", b.records},
@@ -192,6 +193,9 @@ bool verify_report(struct verify *v)
         {"skipped", "tombstones skipped by rule", v->skipped},
         {"documents", "documents read", v->scanned},
         {"in_ledgers", "events in ledgers", v->in_ledgers},
+        {"unnumbered", "documents without their number or its text", v->unnumbered},
+        {"effects_failed", "documents and events in ledgers whose effects were given up",
+         v->failed},
         {"counters", "counters and groups of sequences compared", v->counters},
         {"counters_wrong", "counters, sequences and ledgers that are not what they count",
          v->counters_wrong},

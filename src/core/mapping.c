@@ -532,6 +532,49 @@ bool mapping_without_hash(const struct mapping *m, const bson_t *document, bson_
     return true;
 }
 
+/* The names that number_has_place(), fence_has_place() and steps_have_place() keep free. */
+static bool is_of_effects(const struct config_route *r, const char *name)
+{
+    bool operation = config_has_operation(r);
+    const char *const names[] = {r->sequence.field,         r->sequence.template_field,
+                                 r->lock.fence_field,       log_has_effects(r) ? LOG_EFFECTS : NULL,
+                                 operation ? LOG_BY : NULL, operation ? LOG_REMOVED_BY : NULL};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i] && *names[i] && strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_beside(const struct config_route *a, const struct config_route *b)
+{
+    return strcmp(a->database, b->database) == 0 && strcmp(a->collection, b->collection) == 0;
+}
+
+bool mapping_without_effects(const struct config *c, const struct config_route *r,
+                             const bson_t *document, bson_t *rest)
+{
+    const struct config_route *routes = c->routes;
+    bool any = false;
+    bson_iter_t it;
+
+    for (size_t i = 0; i < c->n_routes; i++)
+        any = any || (is_beside(r, &routes[i]) && config_has_effects(&routes[i]));
+    if (!any || !bson_iter_init(&it, document))
+        return false;
+    bson_init(rest);
+    while (bson_iter_next(&it)) {
+        bool ours = false;
+
+        for (size_t i = 0; i < c->n_routes; i++)
+            ours =
+                ours || (is_beside(r, &routes[i]) && is_of_effects(&routes[i], bson_iter_key(&it)));
+        if (!ours)
+            MUST(bson_append_iter(rest, NULL, 0, &it));
+    }
+    return true;
+}
+
 bool mapping_key_of_document(const struct mapping *m, const bson_t *document, bson_t *filter)
 {
     bson_iter_t top, at;

@@ -350,13 +350,58 @@ static void ids_and_bytes(void **state)
     config_free(c);
 }
 
+/* --- what verify doesn't compare --- */
+
+static void without_effects(void **state)
+{
+    static const struct {
+        const char *toml, *document, *rest; /* NULL: nothing is left out */
+    } rows[] = {
+        {ROUTE DEDUP, "{\"id\":1,\"n\":2,\"_effects\":3}", NULL},
+        {ROUTE DEDUP NUMBER "template = \"x{seq}\"\ntemplate_field = \"ref\"",
+         "{\"n\":1,\"a\":{\"n\":2},\"ref\":\"x1\",\"_effects\":4,\"_by\":5}",
+         "{\"a\":{\"n\":2},\"_effects\":4,\"_by\":5}"},
+        {ROUTE DEDUP COUNT "filter = {_id = \"id\"}\ninc = {n = 1}",
+         "{\"n\":1,\"_effects\":{},\"_by\":5,\"_removed_by\":6}",
+         "{\"n\":1,\"_by\":5,\"_removed_by\":6}"},
+        {FOLLOWS, "{\"_effects\":{},\"_by\":5,\"_removed_by\":6,\"id\":1}", "{\"id\":1}"},
+        {ROUTE DEDUP "[route.lock]\nkey = \"l{id}\"\nfence = \"d.f\"\nfence_field = \"_f\"\n"
+                     "[redis]\nuri = \"redis://h\"\n",
+         "{\"id\":1,\"_f\":2,\"_effects\":3}", "{\"id\":1,\"_effects\":3}"},
+        {ROUTE DEDUP TWO DEDUP COUNT "filter = {_id = \"id\"}\ninc = {n = 1}",
+         "{\"id\":1,\"_effects\":3}", "{\"id\":1}"},
+        {ROUTE DEDUP
+         "[[route]]\nname = \"second\"\ntopics = [\"other\"]\ncollection = \"d.e\"\n" DEDUP NUMBER,
+         "{\"id\":1,\"n\":3}", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct config *c = config_of(rows[i].toml);
+        bson_t *document = bson_new_from_json((const uint8_t *)rows[i].document, -1, NULL), rest;
+
+        assert_int_equal(mapping_without_effects(c, &c->routes[0], document, &rest),
+                         rows[i].rest != NULL);
+        if (rows[i].rest) {
+            bson_t *expected = bson_new_from_json((const uint8_t *)rows[i].rest, -1, NULL);
+
+            if (!bson_equal(&rest, expected))
+                fail_msg("%zu: %s", i, bson_as_json(&rest, NULL));
+            bson_destroy(expected);
+            bson_destroy(&rest);
+        }
+        bson_destroy(document);
+        config_free(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(filters),       cmocka_unit_test(amounts),
-        cmocka_unit_test(numbers),       cmocka_unit_test(operations),
-        cmocka_unit_test(tombstones),    cmocka_unit_test(ids_and_bytes),
-        cmocka_unit_test(reserved_names)};
+        cmocka_unit_test(filters),        cmocka_unit_test(amounts),
+        cmocka_unit_test(numbers),        cmocka_unit_test(operations),
+        cmocka_unit_test(tombstones),     cmocka_unit_test(ids_and_bytes),
+        cmocka_unit_test(reserved_names), cmocka_unit_test(without_effects)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

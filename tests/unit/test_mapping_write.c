@@ -168,6 +168,34 @@ static void test_a_document_without_its_hash(void **state)
     fixture_route_free(route);
 }
 
+/* More cases, from whole configurations, are in test_mapping_effects.c. */
+static void test_a_document_without_effects(void **state)
+{
+    static char db[] = "db", a[] = "a", b[] = "b", key[] = "k", fences[] = "fences",
+                field[] = "_fence";
+    struct config_counter counter = {.collection = fences, .database = db};
+    struct config_route routes[] = {
+        {.database = db,
+         .collection = a,
+         .counters = &counter,
+         .n_counters = 1,
+         .lock = {.key = key, .fence = fences, .fence_field = field}},
+        {.database = db, .collection = b},
+    };
+    struct config c = {.routes = routes, .n_routes = 2};
+    bson_t *document = BCON_NEW("id", BCON_INT64(1), "_fence", BCON_INT64(2), "_effects", "{", "}",
+                                "_by", BCON_INT64(3));
+    bson_t *plain = BCON_NEW("id", BCON_INT64(1), "_by", BCON_INT64(3)), rest;
+
+    (void)state;
+    assert_true(mapping_without_effects(&c, &routes[0], document, &rest));
+    assert_true(bson_equal(&rest, plain));
+    bson_destroy(&rest);
+    assert_false(mapping_without_effects(&c, &routes[1], document, &rest));
+    bson_destroy(plain);
+    bson_destroy(document);
+}
+
 /* The read for many operations. */
 static void check_look(const char *spec, const char *const *values, size_t n, const char *expected)
 {
@@ -232,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_what_the_hash_is_of),
         cmocka_unit_test(test_the_hash_survives_changes_of_the_route),
         cmocka_unit_test(test_a_document_without_its_hash),
+        cmocka_unit_test(test_a_document_without_effects),
         cmocka_unit_test(test_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
