@@ -80,6 +80,16 @@ struct mongo_swept {
 bool mongo_log_sweep(struct mongo_sweep *s, uint32_t route, bool (*stop)(void *ctx), void *ctx,
                      struct mongo_swept *out, struct err *e) MUST_CHECK;
 
+/*
+ * What a route that is written in transactions now has left open when it was written by log: nobody
+ * else would complete it, and it would pass for done. Completes all of it that was begun before
+ * this call, once the attempts at it are over. False: it can't be done now, and nothing may be
+ * begun. mongo_decide_ways() comes first.
+ */
+bool mongo_finish_open(struct mongo *m, struct err *e) MUST_CHECK;
+/* Has the route anything to be swept: is it written by log, or was it once? Behind the above. */
+bool mongo_is_swept(const struct mongo *m, uint32_t route);
+
 /* A writable primary answers. ERR_TRANSIENT: none can be reached; ERR_AUTH: credentials were
  * refused; ERR_CONFIG: wrong topology. */
 bool mongo_ping(struct mongo *m, struct err *e) MUST_CHECK;

@@ -26,6 +26,7 @@ struct mongo {
 /* Of a route since the start. */
 struct mongo_log_counts {
     _Atomic uint64_t failed, missing, completed, full;
+    bool left; /* written in transactions now, by log once: mongo_finish_open() */
 };
 
 /* The URI with our options in it. */

@@ -142,7 +142,8 @@ bool app_open(struct app *a, struct config *config, void (*on_stop)(void *ctx), 
 
 bool app_prove_indexes(struct app *a, struct err *e)
 {
-    return mongo_decide_ways(a->mongo, e) && needs_prove(a->mongo, a->config, e);
+    return mongo_decide_ways(a->mongo, e) && needs_prove(a->mongo, a->config, e) &&
+           mongo_finish_open(a->mongo, e);
 }
 
 void app_add_chore(struct app *a, const struct chore *job)

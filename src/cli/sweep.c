@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "core/log_doc.h"
 #include "io/mongo_lease.h"
 
 enum { LEASE_MS = 30000, EVERY_MIN_MS = 500, SAY_AGAIN_MS = 60000 };
@@ -16,8 +15,7 @@ struct sweep {
 
 static bool is_swept(const struct sweep *s, size_t route)
 {
-    return log_has_effects(&s->config->routes[route]) &&
-           mongo_way_of(s->mongo, (uint32_t)route) == MONGO_STEPWISE;
+    return mongo_is_swept(s->mongo, (uint32_t)route);
 }
 
 static void collect(struct buf *out, void *ctx)

@@ -2,8 +2,12 @@
  * mongo_log_sweep.c - completes what has been open for long.
  */
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "core/need.h"
 #include "io/mongo_log_private.h"
 
 enum { SWEEP_BATCH = 500, ROUNDS_MAX = 200 };
@@ -12,6 +16,7 @@ struct mongo_sweep {
     struct mongo *m;
     mongoc_client_t *client; /* NULL until the first sweep */
     struct mongo_log *log;
+    int64_t before_ms; /* only what was begun before; INT64_MAX: by effects.sweep_after */
 };
 
 struct mongo_sweep *mongo_sweep_new(struct mongo *m)
@@ -19,6 +24,7 @@ struct mongo_sweep *mongo_sweep_new(struct mongo *m)
     struct mongo_sweep *s = mem_new(sizeof *s);
 
     s->m = m;
+    s->before_ms = INT64_MAX;
     return s;
 }
 
@@ -90,9 +96,13 @@ static bool sweep_some(struct mongo_sweep *s, uint32_t route, struct write_op *o
     size_t left = 0;
     bool ok = mongo_log_clock(l, &call, &be);
 
+    int64_t before_ms = mongo_log_now(l) - s->m->config->effects.sweep_after_ms;
+    if (s->before_ms == INT64_MIN) /* from now on */
+        s->before_ms = mongo_log_now(l) + 1;
+    if (s->before_ms != INT64_MAX)
+        before_ms = s->before_ms;
     if (ok)
-        ok = find_open(l, route, mongo_log_now(l) - s->m->config->effects.sweep_after_ms, out->left,
-                       &f, &be);
+        ok = find_open(l, route, before_ms, out->left, &f, &be);
     if (!ok)
         (void)mongo_fail(e, "sweep", &be);
     if (ok && f.n > 0) {
@@ -131,4 +141,86 @@ bool mongo_log_sweep(struct mongo_sweep *s, uint32_t route, bool (*stop)(void *c
         ok = sweep_some(s, route, ops, out, &more, e);
     mem_free(ops);
     return ok;
+}
+
+/* --- from log to transactions --- */
+
+enum { FINISH_MS = 30000, FINISH_AGAIN_MS = 200, NOT_ALLOWED = 13 };
+
+/* The index that goes with the log: without it nothing was ever written so. */
+static bool was_log(struct mongo *m, const struct config_route *r, bool *was, struct err *e)
+{
+    bool ledger = config_has_operation(r);
+    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
+    mongoc_collection_t *c =
+        mongoc_client_get_collection(client, ledger ? r->operation.ledger_database : r->database,
+                                     ledger ? r->operation.ledger : r->collection);
+    mongoc_cursor_t *cursor = mongoc_collection_find_indexes_with_opts(c, NULL);
+    const bson_t *index;
+    bson_error_t be;
+    bson_iter_t at;
+
+    *was = false;
+    while (mongoc_cursor_next(cursor, &index))
+        *was = *was || (bson_iter_init_find(&at, index, "name") && BSON_ITER_HOLDS_UTF8(&at) &&
+                        strcmp(bson_iter_utf8(&at, NULL), NEED_INDEX_OPEN) == 0);
+    bool failed = mongoc_cursor_error(cursor, &be);
+    if (failed && be.code == NOT_ALLOWED) { /* it may be there */
+        *was = true;
+        failed = false;
+    }
+    if (failed)
+        (void)mongo_fail(e, "indexes of open effects", &be);
+    mongoc_cursor_destroy(cursor);
+    mongoc_collection_destroy(c);
+    mongoc_client_pool_push(m->pool, client);
+    return !failed;
+}
+
+static bool finish(struct mongo *m, uint32_t route, struct err *e)
+{
+    const struct config_route *r = &m->config->routes[route];
+    int64_t deadline_ms = clock_mono_ms() + FINISH_MS + 2 * m->config->effects.attempt_ms;
+    struct mongo_sweep *s = mongo_sweep_new(m);
+    struct mongo_swept swept = {0};
+    uint64_t completed = 0;
+    bool ok;
+
+    s->before_ms = INT64_MIN;
+    for (;;) {
+        ok = mongo_log_sweep(s, route, NULL, NULL, &swept, e);
+        completed += swept.completed;
+        if (!ok || swept.left == 0 || clock_mono_ms() >= deadline_ms)
+            break;
+        (void)usleep(FINISH_AGAIN_MS * 1000);
+    }
+    mongo_sweep_free(s);
+    if (completed > 0)
+        log_info("effects that the log has left open are completed, from now on transactions",
+                 LOG_TEXT("route", r->name), LOG_INT("events", (int64_t)completed));
+    if (!ok || swept.left == 0)
+        return ok || err_wrap(e, r->name);
+    return err_set(e, ERR_CONFIG, 0,
+                   "%s: %llu events of the time when it was written by log still have effects to "
+                   "be done, and they can't be done now (is another process at them, is a counter "
+                   "document full?): start again later, or go on with effects = \"log\"",
+                   r->name, (unsigned long long)swept.left);
+}
+
+bool mongo_finish_open(struct mongo *m, struct err *e)
+{
+    for (uint32_t i = 0; i < m->config->n_routes; i++) {
+        if (!log_has_effects(&m->config->routes[i]) || mongo_way_of(m, i) != MONGO_ATOMIC)
+            continue;
+        if (!was_log(m, &m->config->routes[i], &m->log_counts[i].left, e) ||
+            (m->log_counts[i].left && !finish(m, i, e)))
+            return false;
+    }
+    return true;
+}
+
+bool mongo_is_swept(const struct mongo *m, uint32_t route)
+{
+    return log_has_effects(&m->config->routes[route]) &&
+           (mongo_way_of(m, route) == MONGO_STEPWISE || m->log_counts[route].left);
 }

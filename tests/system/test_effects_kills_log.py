@@ -10,6 +10,26 @@ def test_a_kill_at_every_point(stack, tmp_path):
     every(kill_at, stack, tmp_path, ["follows by log", "block by log", "block", "max"])
 
 
+def test_transactions_finish_what_the_log_has_left(stack, tmp_path):
+    """Killed by log, gone on in transactions: what was open is done before anything else, and once."""
+    for way in ("follows by log", "block by log"):
+        topic = WAYS[way](stack, 1)
+        setup = setup_of(stack, tmp_path, topic)
+        setup.sections["kafka"]["instance_id"] = "same"
+        topic.send(topic.some("k"))
+        try:
+            assert setup.start("--until-end", fault="log.before_count").wait(40) == -signal.SIGKILL
+            assert topic.open_effects() > 0
+            setup.routes[0]["effects"] = "transaction"
+            worker = setup.start("--until-end")
+            assert worker.wait(40) == 0, worker.log_tail()
+            assert worker.saw("effects that the log has left open are completed")
+            assert topic.open_effects() == 0
+            topic.check()
+        finally:
+            setup.close()
+
+
 def test_a_kill_before_ids_are_forgotten(stack, tmp_path):
     """What counters remember of their events is dropped when nobody can repeat them any more: not before some time has passed."""
     topic = WAYS["follows by log"](stack, 1)
