@@ -92,7 +92,7 @@ const struct config_key config_keys[] = {
      "effects = log: how old an effect that was begun and not finished is when another process finishes it."},
     {"effects.attempt", CONFIG_DURATION, MAIN(effects.attempt_ms), "5s", 500 * MS, 5 * MINUTE, NULL, 0,
      "effects = log: how long one attempt may take by MongoDB's clock; what comes later is refused by the server."},
-    {"effects.keep", CONFIG_INT, MAIN(effects.keep), "50000", 1000, 1000000, NULL, 0,
+    {"effects.keep", CONFIG_INT, MAIN(effects.keep), "50000", 1000, 200000, NULL, 0,
      "effects = log: most operations that a counter document remembers as applied."},
     {"effects.reconcile_every", CONFIG_DURATION, MAIN(effects.reconcile_every_ms), "0s", 0, 8760 * HOUR, NULL, 0,
      "How often one of the processes compares all counters with the truth, and repairs them; 0s: never."},
