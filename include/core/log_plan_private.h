@@ -123,7 +123,7 @@ struct log_plan {
     int64_t try_id;
     struct look *look;
     bool look_strange;
-    bool got_number;
+    bool got_number, number_alone; /* each number by itself: not all that were asked for are left */
     int64_t last_number;
     int64_t wait_ms;
     unsigned waits;

@@ -275,7 +275,7 @@ void log_plan_begin(struct log_plan *p, const struct write_op *ops, size_t n,
     p->stamp = p->waits = 0;
     p->wait_ms = 0;
     p->round_max = p->limits.max_ops;
-    p->out = p->stored_some = false;
+    p->out = p->stored_some = p->number_alone = false;
     p->phase = LOG_PHASE_PICK;
     p->done = (struct log_done){0};
     log_count_begin(p);

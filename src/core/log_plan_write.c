@@ -42,6 +42,8 @@ bool log_number_next(struct log_plan *p, struct log_command *c)
             group = group_of(p, i);
         if (log_same_filter(group, group_of(p, i)))
             log_put(p, i);
+        if (p->number_alone && p->n_sent > 0)
+            break;
     }
     if (p->n_sent == 0)
         return false;
@@ -67,6 +69,10 @@ static void give_numbers(struct log_plan *p, int64_t before)
 /* No number can be given in this group: overflow, or what stands there is no integer. */
 static void number_refused(struct log_plan *p, const struct outcome_call *call)
 {
+    if (p->n_sent > 1 && !p->number_alone) { /* there may be some for a few of them */
+        p->number_alone = true;
+        return;
+    }
     for (size_t k = 0; k < p->n_sent; k++)
         log_settle(p, p->sent[k],
                    (struct outcome){.fate = FATE_NEVER,
@@ -85,6 +91,19 @@ static int64_t highest_given(const struct log_plan *p)
     return p->got_number && p->last_number > before ? p->last_number : before;
 }
 
+/* So many numbers there are, and no more. */
+static void give_to_some(struct log_plan *p, size_t n)
+{
+    size_t rest = p->n_sent - n;
+
+    p->n_sent = n;
+    give_numbers(p, highest_given(p));
+    memmove(p->sent, p->sent + n, rest * sizeof *p->sent);
+    p->n_sent = rest;
+    p->number_alone = true; /* these are to blame */
+    number_refused(p, &(struct outcome_call){.message = "overflow"});
+}
+
 void log_number_answer(struct log_plan *p, const struct outcome_call *call)
 {
     const struct outcome_code *row = outcome_code_find(call->code);
@@ -98,7 +117,7 @@ void log_number_answer(struct log_plan *p, const struct outcome_call *call)
         if (!highest && !p->got_number) {
             p->step = 1;
         } else if (highest && highest_given(p) > INT64_MAX - count) {
-            number_refused(p, &(struct outcome_call){.message = "overflow"});
+            give_to_some(p, (size_t)(INT64_MAX - highest_given(p)));
         } else {
             give_numbers(p, highest ? highest_given(p) : p->last_number - count);
         }

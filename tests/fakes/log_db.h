@@ -449,6 +449,8 @@ static inline void db_give_number(struct db *db, struct db_flight *f, const stru
             f->number = f->has_number && f->number > seq ? f->number : seq;
             f->has_number = true;
         }
+    } else if (*n != INT64_MIN && *n > INT64_MAX - f->count) {
+        db_error(f, 2, false);
     } else if (*n != INT64_MIN) {
         f->number = *n += f->count;
         f->has_number = true;

@@ -660,6 +660,25 @@ static void a_number_that_is_taken(void **state)
 
 /* --- documents --- */
 
+/* The last numbers go to those who come first; nobody else is to blame. */
+static void the_last_numbers(void **state)
+{
+    (void)state;
+    with_sequence(SEQUENCE_BLOCK);
+    db.sequence[1] = INT64_MAX - 2;
+    expect(OPS(numbered(1, 1), numbered(2, 1), numbered(3, 1), numbered(4, 2)), "IINI");
+    assert_int_equal(db_number(db.events[2], "seq"), INT64_MAX);
+    with_sequence(SEQUENCE_MAX);
+    db.unique_number = true;
+    bson_destroy(db.events[1]);
+    bson_destroy(db.events[2]);
+    db.events[1] =
+        BCON_NEW("k", BCON_INT64(1), "g", BCON_INT64(3), "seq", BCON_INT64(INT64_MAX - 1));
+    db.events[2] = NULL;
+    expect(OPS(numbered(5, 3), numbered(6, 3)), "IN");
+    assert_int_equal(db_number(db.events[5], "seq"), INT64_MAX);
+}
+
 static void two_routes_have_ids_of_their_own(void **state)
 {
     struct write_op *ops = OPS(event(1, 1, 1, 1, 1));
@@ -720,6 +739,7 @@ int main(void)
         TEST(the_highest_and_one),
         TEST(the_highest_is_below_start),
         TEST(a_number_that_is_taken),
+        TEST(the_last_numbers),
         TEST(two_routes_have_ids_of_their_own),
         TEST(the_text_of_a_number),
         TEST(what_was_refused_is_tried_again),
