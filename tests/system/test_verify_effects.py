@@ -66,7 +66,7 @@ CHANGES = [
 FOUND = [("transaction", i) for i in range(len(CHANGES))] + [("log", i) for i in (0, 3, 4, 5)]
 
 
-@pytest.mark.parametrize("moved, change", FOUND, indirect=["moved"])
+@pytest.mark.parametrize("moved, change", FOUND, indirect=["moved"], scope="module")
 def test_found(moved, change):
     change, wrong = CHANGES[change]
     kept = [(c, list(c.find())) for c in (moved.collection, moved.ledger, moved.users)]
