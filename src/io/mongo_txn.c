@@ -28,12 +28,14 @@ struct mongo_txn {
     struct txn_plan *plan;
     mongoc_client_session_t *session; /* NULL until the first transaction */
     bson_t *in_session;               /* {sessionId: ...} of it */
+    mongoc_client_session_t *looks;   /* of look-ups behind a transaction; NULL until the first */
     mongoc_client_session_t *left;    /* with a transaction that could not be ended in time */
     mongoc_transaction_opt_t *opts;
     struct mongo_gate_pass pass;
     bson_t *command, *look_opts;
     const struct config_route *route; /* of the batch */
     int64_t deadline_ms;              /* of the batch: nothing is begun after it */
+    bool has_begun;                   /* a transaction of the batch */
 };
 
 struct mongo_txn *mongo_txn_new(struct mongo *m, mongoc_client_t *client)
@@ -70,6 +72,7 @@ void mongo_txn_free(struct mongo_txn *t)
     if (!t)
         return;
     end_session(&t->left);
+    end_session(&t->looks);
     end_session(&t->session);
     mongoc_transaction_opts_destroy(t->opts);
     mongo_gate_pass_clear(&t->pass);
@@ -136,16 +139,35 @@ static void project(const struct mongo_txn *t, const struct txn_command *c, bson
         BSON_APPEND_BOOL(projection, "op", true);
 }
 
+/*
+ * What refused an insert may not be with the majority yet, and the abort waits for that no longer
+ * than the write concern does: a look-up behind a transaction waits until everything is there that
+ * the server had when it answered. Else a stored event would pass for a conflict with another one.
+ */
+static bool see_what_refused(struct mongo_txn *t, bson_t *opts, bson_error_t *be)
+{
+    uint32_t seconds, increment;
+
+    if (!t->has_begun || !t->session)
+        return true;
+    if (!t->looks && !(t->looks = mongoc_client_start_session(t->client, NULL, be))) /* causal */
+        return false;
+    mongoc_client_session_get_operation_time(t->session, &seconds, &increment);
+    mongoc_client_session_advance_operation_time(t->looks, seconds, increment);
+    return mongoc_client_session_append(t->looks, opts, be);
+}
+
 static void read_many(struct mongo_txn *t, const struct txn_command *c)
 {
     const struct config_route *r = t->route;
     bool events = c->kind == TXN_LOOK && c->events;
-    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER, said = BSON_INITIALIZER;
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER, said = BSON_INITIALIZER,
+           opts = BSON_INITIALIZER;
     bson_error_t be = {0};
     struct txn_call call = {.label = TXN_LABEL_NONE};
     struct mongo_read read = {.filter = &filter,
                               .projection = &projection,
-                              .opts = c->kind == TXN_LOOK ? t->look_opts : t->in_session,
+                              .opts = &opts,
                               .n = c->n,
                               .prefs = t->m->primary,
                               .found = found_one,
@@ -154,14 +176,20 @@ static void read_many(struct mongo_txn *t, const struct txn_command *c)
     read.collection =
         mongoc_client_get_collection(t->client, events ? r->operation.ledger_database : r->database,
                                      events ? r->operation.ledger : r->collection);
+    MUST(bson_concat(&opts, c->kind == TXN_LOOK ? t->look_opts : t->in_session));
     look_filter(c->ops, c->n, &filter);
     project(t, c, &projection);
-    mongo_read(&read, &call.call, &be, &said);
-    take_fault(call.call.fault == CALL_FINE, false, &be, &said, &call);
+    bool ok = c->kind != TXN_LOOK || see_what_refused(t, &opts, &be);
+    if (ok) {
+        mongo_read(&read, &call.call, &be, &said);
+        ok = call.call.fault == CALL_FINE;
+    }
+    take_fault(ok, false, &be, &said, &call);
     if (call.call.fault == CALL_FINE)
         end_session(&t->left); /* it answers again */
     txn_plan_answer(t->plan, &call, NULL);
     mongoc_collection_destroy(read.collection);
+    bson_destroy(&opts);
     bson_destroy(&said);
     bson_destroy(&projection);
     bson_destroy(&filter);
@@ -282,7 +310,7 @@ static bool open_session(struct mongo_txn *t, bson_error_t *be)
         return true;
     mongoc_session_opt_t *opts = mongoc_session_opts_new();
 
-    /* It would make every look-up wait for what this session has seen, which majority has. */
+    /* Its commands are of transactions, which see what is there; see_what_refused() for others. */
     mongoc_session_opts_set_causal_consistency(opts, false);
     t->session = mongoc_client_start_session(t->client, opts, be);
     mongoc_session_opts_destroy(opts);
@@ -306,6 +334,7 @@ static void begin(struct mongo_txn *t, const struct txn_command *c)
                                           .message = "others move the same counters"},
                                  .label = TXN_LABEL_TRANSIENT};
     } else {
+        t->has_begun = true;
         bool ok = open_session(t, &be) &&
                   mongoc_client_session_start_transaction(t->session, t->opts, &be);
         take_fault(ok, false, &be, &none, &call);
@@ -458,6 +487,7 @@ const struct outcome *mongo_txn_write(struct mongo_txn *t, uint32_t route,
     t->deadline_ms = now_ms + (last_ms < BATCH_MS_MAX ? last_ms : BATCH_MS_MAX);
     rules.deadline_ms = t->deadline_ms;
     t->route = rules.route;
+    t->has_begun = false;
     txn_plan_begin(t->plan, ops, n, &rules);
     while (txn_plan_next(t->plan, now_ms, &c)) {
         carry(t, &c);

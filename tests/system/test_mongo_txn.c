@@ -642,6 +642,37 @@ static void test_somebody_elses_transaction(void **state)
     world_end(&w);
 }
 
+/* Stored by somebody else, and not by the majority yet: what the look-up does not show is no
+ * conflict with another event. */
+static void test_stored_before_the_majority(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_begin(&w);
+    impatient(&w);
+    w.h.config.mongo.write_timeout_ms = 100; /* the abort waits for as long */
+    world_connect(&w);
+    help_command(&w.h, "admin",
+                 help_bson("{'configureFailPoint':'disableSnapshotting','mode':'alwaysOn'}"));
+    help_command(&w.h, database,
+                 help_bson("{'insert':'%s','documents':[{'id':{'$numberLong':'1'}}],"
+                           "'writeConcern':{'w':1}}",
+                           w.h.collection));
+    struct write_op op = event(1, "a", "x", 1);
+    enum fate fate = w.h.sink.ops->write(w.h.session, 0, &op, 1)[0].fate;
+    help_command(&w.h, "admin",
+                 help_bson("{'configureFailPoint':'disableSnapshotting','mode':'off'}"));
+    put(&w, w.counter_name, "{'_id':'z'}"); /* the server takes up what it has missed */
+    assert_true(fate == FATE_LATER || fate == FATE_DUPLICATE);
+    for (int tries = 0; fate == FATE_LATER && tries < 20; tries++)
+        fate = w.h.sink.ops->write(w.h.session, 0, &op, 1)[0].fate;
+    assert_int_equal(fate, FATE_DUPLICATE);
+    assert_int_equal(count_in(&w, w.counter_name, "{'_id':'a'}"), 0);
+    clear(&op, 1);
+    world_end(&w);
+}
+
 /* A pool looks for a server that was away again after half a second. */
 static void write_until_settled(struct world *w, const struct write_op *ops, const char *want)
 {
@@ -780,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_racing_duplicates),
         cmocka_unit_test(test_racing_numbers),
         cmocka_unit_test(test_somebody_elses_transaction),
+        cmocka_unit_test(test_stored_before_the_majority),
         cmocka_unit_test(test_answers_that_do_not_come),
         cmocka_unit_test(test_ends_in_time),
         cmocka_unit_test(test_sessions_killed),
