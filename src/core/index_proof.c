@@ -122,6 +122,21 @@ static bool refuse_expiry(const struct index_proof *p, const char *how, struct e
                    p->need->if_expired);
 }
 
+/* Nothing can be written there in a transaction, and what rolls out begins again at zero. A TTL on
+ * counters may be meant; that can't. */
+static bool refuse_capped(const struct index_proof *p, struct err *e)
+{
+    return err_set(e, ERR_CONFIG, 0,
+                   "%s is capped, which rolls its oldest documents out and takes no transaction: "
+                   "counters would begin again; choose another collection",
+                   p->ns);
+}
+
+static bool is_of_counter(const struct need_index *need)
+{
+    return need->use == NEED_COUNTER || need->use == NEED_COUNTER_FOUND;
+}
+
 bool index_proof_collection(struct index_proof *p, const bson_t *info, struct err *e)
 {
     const char *type = text_field(info, "type");
@@ -136,6 +151,8 @@ bool index_proof_collection(struct index_proof *p, const bson_t *info, struct er
         return true;
     if (p->need->if_expired && true_field(&options, "capped"))
         return refuse_expiry(p, "is capped, which rolls its oldest documents out", e);
+    if (is_of_counter(p->need) && true_field(&options, "capped"))
+        return refuse_capped(p, e);
     if (p->need->if_expired && bson_has_field(&options, "expireAfterSeconds"))
         return refuse_expiry(p, "expires its documents (expireAfterSeconds)", e);
     if (!simple_collation(&options))

@@ -565,6 +565,30 @@ static void an_earlier_unique_index_is_told(void **state)
     }
 }
 
+/* Counters may be meant to expire, but not to roll out. */
+static void counters_roll_out_of_capped_ones(void **state)
+{
+    static const enum need_use uses[] = {NEED_COUNTER, NEED_COUNTER_FOUND};
+    bson_t *capped = bson_of("{\"type\":\"collection\",\"options\":{\"capped\":true}}");
+    bson_t *plain = bson_of(PLAIN);
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct need_index need = {.use = uses[i], .database = "d", .collection = "c"};
+        struct index_proof p;
+        struct err e = {0};
+
+        index_proof_begin(&p, &need);
+        assert_false(index_proof_collection(&p, capped, &e));
+        assert_int_equal(e.kind, ERR_CONFIG);
+        assert_non_null(strstr(e.text, "d.c is capped"));
+        index_proof_begin(&p, &need);
+        assert_true(index_proof_collection(&p, plain, &e));
+    }
+    bson_destroy(capped);
+    bson_destroy(plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -574,6 +598,7 @@ int main(void)
         cmocka_unit_test(what_may_not_be_asked),
         cmocka_unit_test(all_that_is_forbidden_is_named),
         cmocka_unit_test(what_may_be_made),
+        cmocka_unit_test(counters_roll_out_of_capped_ones),
         cmocka_unit_test(an_earlier_unique_index_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
