@@ -138,6 +138,7 @@ bool config_check_routes(struct config_parse_state *s);
 bool config_check_format(struct config_parse_state *s, size_t route);
 bool config_check_invalidations(struct config_parse_state *s);
 bool config_check_effects(struct config_parse_state *s);
+bool config_check_collections(struct config_parse_state *s); /* which serve one purpose only */
 
 /* Does this key of [[route.invalidate]] say anything in this mode? */
 bool config_has_meaning(enum config_invalidate_mode mode, const char *key);

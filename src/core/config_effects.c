@@ -179,27 +179,57 @@ static bool check_counter_names(struct config_parse_state *s, size_t i, size_t j
     return true;
 }
 
-/* Without a payload there are no fields: neither for formats without any, nor for tombstones. */
+/* Formats without fields have nothing that a path could name. */
 static bool check_counter_sources(struct config_parse_state *s, size_t i, size_t j)
 {
     const struct config_route *r = &s->config->routes[i];
     const struct config_counter *c = &r->counters[j];
-    const char *why = !config_has_fields(r) ? "a payload of this format has no fields"
-                      : r->tombstone == TOMBSTONE_DELETE
-                          ? "with tombstone = \"delete\" a record that removes has no payload; "
-                            "possible are @key, @header.NAME and @topic"
-                          : NULL;
+    static const char why[] = "a payload of this format has no fields";
 
-    for (size_t k = 0; why && k < c->filter.n; k++)
+    for (size_t k = 0; !config_has_fields(r) && k < c->filter.n; k++)
         if (*c->filter.items[k].value != '@')
             return config_fail(
                 config_at(s, "route.%zu.counter.%zu.filter.%s", i, j, c->filter.items[k].name),
                 "\"%.60s\": %s", c->filter.items[k].value, why);
-    for (size_t k = 0; why && k < c->inc.n; k++)
+    for (size_t k = 0; !config_has_fields(r) && k < c->inc.n; k++)
         if (*c->inc.items[k].value == '"')
             return config_fail(
                 config_at(s, "route.%zu.counter.%zu.inc.%s", i, j, c->inc.items[k].name),
                 "%.60s: %s", c->inc.items[k].value, why);
+    return true;
+}
+
+/* @topic is the same for all events of an entity where there is one topic. */
+static bool is_of_entity(const struct config_route *r, const char *source)
+{
+    for (size_t j = 0; j < r->entity.key.n; j++)
+        if (strcmp(r->entity.key.items[j], source) == 0)
+            return true;
+    return strcmp(source, "@topic") == 0 && r->topics.n == 1 && *r->topics.items[0] != '^';
+}
+
+/* What removes an entity takes back what added it: the same amount, from the same counter. Both
+ * come from the removing event, so nothing may go in that could be another there. */
+static bool check_counter_of_entity(struct config_parse_state *s, size_t i, size_t j)
+{
+    const struct config_route *r = &s->config->routes[i];
+    const struct config_counter *c = &r->counters[j];
+
+    for (size_t k = 0; k < c->filter.n; k++)
+        if (!is_of_entity(r, c->filter.items[k].value))
+            return config_fail(
+                config_at(s, "route.%zu.counter.%zu.filter.%s", i, j, c->filter.items[k].name),
+                "\"%.60s\" is no part of entity.key: an event that removes could name another "
+                "counter than the one that added; possible are the parts of entity.key, and @topic "
+                "in a route of one topic",
+                c->filter.items[k].value);
+    for (size_t k = 0; k < c->inc.n; k++)
+        if (*c->inc.items[k].value == '"')
+            return config_fail(
+                config_at(s, "route.%zu.counter.%zu.inc.%s", i, j, c->inc.items[k].name),
+                "%.60s: with [route.entity] only integers: an event that removes could take back "
+                "another amount than was added",
+                c->inc.items[k].value);
     return true;
 }
 
@@ -251,6 +281,7 @@ static bool check_counters(struct config_parse_state *s, size_t i, uint32_t *ind
         config_at(s, "route.%zu.counter.%zu.collection", i, j);
         if (!config_split_namespace(s, &c->collection, &c->database) ||
             !check_counter_names(s, i, j) || !check_counter_sources(s, i, j) ||
+            (config_has_operation(r) && !check_counter_of_entity(s, i, j)) ||
             !check_mirror(s, i, j))
             return false;
     }
@@ -666,5 +697,5 @@ bool config_check_effects(struct config_parse_state *s)
             !check_operation(s, i) || !check_sequence_places(s, i) ||
             !check_shared_entities(s, i) || !check_lock(s, i) || !check_seen(s, i))
             return false;
-    return true;
+    return config_check_collections(s);
 }

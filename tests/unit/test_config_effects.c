@@ -112,15 +112,16 @@ static void counters(void **state)
         {HEAD "tombstone = \"delete\"\n"
               "[route.dedup]\nkey = [\"@key\"]\n"
               "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n" COUNTER BY_USER BY_ONE,
-         "f:17:11: route.counter.filter._id: \"u\": with tombstone = \"delete\" a record that "
-         "removes has no payload; possible are @key, @header.NAME and @topic"},
+         "f:17:11: route.counter.filter._id: \"u\" is no part of entity.key: an event that removes "
+         "could name another counter than the one that added; possible are the parts of "
+         "entity.key, and @topic in a route of one topic"},
         {HEAD "tombstone = \"delete\"\n"
               "[route.dedup]\nkey = [\"@key\"]\n"
               "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n" COUNTER
               "filter = {_id = \"@key\"}\n"
               "inc = {n = \"v\"}",
-         "f:18:8: route.counter.inc.n: \"v\": with tombstone = \"delete\" a record that removes "
-         "has no payload; possible are @key, @header.NAME and @topic"},
+         "f:18:8: route.counter.inc.n: \"v\": with [route.entity] only integers: an event that "
+         "removes could take back another amount than was added"},
     };
 
     (void)state;
@@ -297,6 +298,89 @@ static void together(void **state)
     CHECK_ALL(mistakes);
 }
 
+#define COUNTER_IN(collection)                                                                     \
+    "[[route.counter]]\ncollection = \"" collection "\"\nfilter = {_id = \"a\"}\n" BY_ONE
+#define SECOND(collection)                                                                         \
+    "[[route]]\nname = \"two\"\ntopics = [\"u\"]\ncollection = \"" collection "\"\n" DEDUP
+#define OWN_KIND ", too: each kind of document needs a collection of its own"
+#define FENCE    "[route.lock]\nkey = \"{id}\"\nfence = \"d.f\"\n"
+
+/* What removes takes back from the counter that was moved, by as much. */
+static void counters_of_entities(void **state)
+{
+    static const char names_another[] =
+        "is no part of entity.key: an event that removes could name "
+        "another counter than the one that added; possible are the parts "
+        "of entity.key, and @topic in a route of one topic";
+    static const struct mistake mistakes[] = {
+        {HEAD DEDUP ENTITY OPERATION COUNTER "filter = {_id = \"a\"}\ninc = {n = \"v\"}",
+         "f:20:8: route.counter.inc.n: \"v\": with [route.entity] only integers: an event that "
+         "removes could take back another amount than was added"},
+    };
+    static const char *const others[] = {
+        HEAD DEDUP ENTITY OPERATION COUNTER BY_USER BY_ONE,
+        HEAD DEDUP ENTITY OPERATION COUNTER "filter = {x = \"a\", y = \"@key\"}\n" BY_ONE,
+        HEAD DEDUP ENTITY OPERATION COUNTER "filter = {_id = \"@header.h\"}\n" BY_ONE,
+        "[kafka]\nbrokers = \"b:9092\"\ngroup = \"g\"\n[mongo]\nuri = \"mongodb://h/\"\n"
+        "[[route]]\ntopics = [\"t\", \"u\"]\ncollection = \"d.c\"\n" DEDUP ENTITY OPERATION COUNTER
+        "filter = {_id = \"@topic\"}\n" BY_ONE,
+        "[kafka]\nbrokers = \"b:9092\"\ngroup = \"g\"\n[mongo]\nuri = \"mongodb://h/\"\n"
+        "[[route]]\ntopics = [\"^t\"]\ncollection = \"d.c\"\n" DEDUP ENTITY OPERATION COUNTER
+        "filter = {_id = \"@topic\"}\n" BY_ONE,
+    };
+
+    (void)state;
+    CHECK_ALL(mistakes);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct err e = {0};
+
+        assert_null(parse(others[i], &e));
+        if (strstr(e.text, names_another) == NULL)
+            fail_msg("%s\n  got %s", others[i], e.text);
+    }
+}
+
+static void collections(void **state)
+{
+    static const struct mistake mistakes[] = {
+        {HEAD DEDUP COUNTER_IN("d.c"), "f:12:1: route.counter.collection: d.c is the collection of "
+                                       "the documents of route \"d.c\"" OWN_KIND},
+        {HEAD DEDUP COUNTER_IN("d.two") SECOND("d.two"),
+         "f:12:1: route.counter.collection: d.two is the collection of the documents of route "
+         "\"two\"" OWN_KIND},
+        {HEAD DEDUP SEQUENCE "collection = \"d.c\"\n",
+         "f:13:1: route.sequence.collection: d.c is the collection of the documents of route "
+         "\"d.c\"" OWN_KIND},
+        {HEAD DEDUP ENTITY OPERATION "ledger = \"d.c\"\n",
+         "f:17:1: route.operation.ledger: d.c is the collection of the documents of route "
+         "\"d.c\"" OWN_KIND},
+        {REDIS HEAD DEDUP FENCE COUNTER_IN("d.f"),
+         "f:17:1: route.counter.collection: d.f is the collection of the fence of route "
+         "\"d.c\"" OWN_KIND},
+        {HEAD DEDUP ENTITY OPERATION "ledger = \"d.l\"\n" COUNTER_IN("d.l"),
+         "f:19:1: route.counter.collection: d.l is the collection of the ledger of route "
+         "\"d.c\"" OWN_KIND},
+        {HEAD DEDUP SEQUENCE "collection = \"d.s\"\n" COUNTER_IN("d.s"),
+         "f:15:1: route.counter.collection: d.s is the collection of the counters of the sequence "
+         "of route \"d.c\"" OWN_KIND},
+        {HEAD DEDUP ENTITY OPERATION "ledger = \"d.l\"\n" SECOND("d.e") ENTITY OPERATION
+         "ledger = \"d.l\"\n",
+         "f:30:1: route.operation.ledger: d.l is that of route \"d.c\", too: an event of one would "
+         "be a duplicate in the other, and be stored by none; name another one"},
+        {HEAD DEDUP SEQUENCE "collection = \"d.s\"\n" SECOND("d.e") SEQUENCE
+         "collection = \"d.s\"\n",
+         "f:22:1: route.sequence.collection: d.s is that of route \"d.c\", too: a number of one "
+         "would be missing in the other: both have to go into one collection with the same field "
+         "and group, or have counters of their own"},
+        {REDIS HEAD DEDUP FENCE SECOND("d.e") FENCE "prefix = \"x:\"\n",
+         "f:24:1: route.lock.fence: d.f is that of route \"d.c\", too: with another lock.prefix "
+         "equal keys are different locks, and their numbers would be one: name another one"},
+    };
+
+    (void)state;
+    CHECK_ALL(mistakes);
+}
+
 static struct config *accepted(const char *toml)
 {
     struct err e = {0};
@@ -307,10 +391,26 @@ static struct config *accepted(const char *toml)
     return c;
 }
 
+/* What two may share; and @topic where there is one. */
+static void shared(void **state)
+{
+    static const char *const all[] = {
+        HEAD DEDUP COUNTER_IN("d.users") COUNTER_IN("d.users") SECOND("d.e") COUNTER_IN("d.users"),
+        HEAD DEDUP SEQUENCE SECOND("d.c") SEQUENCE,
+        REDIS HEAD DEDUP FENCE SECOND("d.e") FENCE,
+        HEAD DEDUP ENTITY OPERATION COUNTER "filter = {_id = \"@topic\"}\n" BY_ONE,
+        HEAD DEDUP SEQUENCE "mode = \"max\"\n" SECOND("d.e") SEQUENCE "mode = \"max\"\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        config_free(accepted(all[i]));
+}
+
 /* What is not said. */
 static void defaults(void **state)
 {
-    struct config *c = accepted(HEAD DEDUP ENTITY OPERATION SEQUENCE COUNTER BY_USER BY_ONE);
+    struct config *c = accepted(HEAD DEDUP ENTITY OPERATION SEQUENCE COUNTER_IN("d.users"));
     const struct config_route *r = &c->routes[0];
 
     (void)state;
@@ -346,9 +446,15 @@ static void none(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(counters),   cmocka_unit_test(sequences),
-                                       cmocka_unit_test(operations), cmocka_unit_test(together),
-                                       cmocka_unit_test(defaults),   cmocka_unit_test(none)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counters),
+                                       cmocka_unit_test(sequences),
+                                       cmocka_unit_test(operations),
+                                       cmocka_unit_test(together),
+                                       cmocka_unit_test(counters_of_entities),
+                                       cmocka_unit_test(collections),
+                                       cmocka_unit_test(shared),
+                                       cmocka_unit_test(defaults),
+                                       cmocka_unit_test(none)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,8 +70,9 @@ static void expect(const char *route, bool steps, const char *indexes)
     config_free(c);
 }
 
-#define KEY   "dedup.key = ['id']\n"
-#define COUNT "[[route.counter]]\ncollection = 'd.u'\nfilter = {_id = 'user'}\ninc = {n = 1}\n"
+#define KEY        "dedup.key = ['id']\n"
+#define COUNT      "[[route.counter]]\ncollection = 'd.u'\nfilter = {_id = 'user'}\ninc = {n = 1}\n"
+#define COUNT_ENDS "[[route.counter]]\ncollection = 'd.u'\nfilter = {_id = 'from'}\ninc = {n = 1}\n"
 #define OPERATION                                                                                  \
     "[route.operation]\nsource = 'what'\ninsert = ['a']\ndelete = ['b']\nledger_expire = '%s'\n"   \
     "[route.entity]\nkey = ['from', 'to.id']\n"
@@ -99,7 +100,7 @@ static void indexes_of_operations(void **state)
     (void)state;
     (void)snprintf(route, sizeof route, KEY OPERATION, "0s");
     expect(route, false, "idemsink_entity d.c(from,to.id)\n- d.c_ledger(_id)\n");
-    (void)snprintf(route, sizeof route, KEY OPERATION COUNT, "90500ms");
+    (void)snprintf(route, sizeof route, KEY OPERATION COUNT_ENDS, "90500ms");
     expect(route, true,
            "idemsink_entity d.c(from,to.id)\n- d.c_ledger(_id) may at\n"
            "idemsink_expire d.c_ledger(at) any 91s\n- d.u(_id)\n"
@@ -242,12 +243,10 @@ static void collections_and_rights(void **state)
     expect_collections(KEY "sequence = {field = 'no', mode = 'block'}\n", true,
                        "c:fiul c_sequences:fiul ");
     expect_collections(KEY "sequence = {field = 'no', mode = 'max'}\n", true, "c:fiul ");
-    (void)snprintf(route, sizeof route, KEY OPERATION COUNT, "0s");
+    (void)snprintf(route, sizeof route, KEY OPERATION COUNT_ENDS, "0s");
     expect_collections(route, false, "!c:fiurl !c_ledger:fil !u:fiul ");
     expect_collections(route, true, "c:fiurl c_ledger:fiul u:fiul idemsink_leases:fiu ");
-    expect_collections(KEY "[[route.counter]]\ncollection = 'd.c'\nfilter = {_id = 'user'}\n"
-                           "inc = {n = 1}\n",
-                       false, "!c:fiul ");
+    expect_collections(KEY COUNT "upsert = false\n" COUNT, false, "!c:fil !u:fiul ");
 }
 
 /* --- order --- */
