@@ -76,11 +76,14 @@ struct db_flight {
     bool has_number;
 };
 
+/* Of dates, too, of which bson_iter_as_int64() makes 0. */
 static inline int64_t db_number(const bson_t *b, const char *field)
 {
     bson_iter_t at;
 
-    return bson_iter_init_find(&at, b, field) ? bson_iter_as_int64(&at) : -1;
+    if (!bson_iter_init_find(&at, b, field))
+        return -1;
+    return BSON_ITER_HOLDS_DATE_TIME(&at) ? bson_iter_date_time(&at) : bson_iter_as_int64(&at);
 }
 
 static inline const char *db_key_name(const struct config_route *r)
