@@ -25,6 +25,8 @@ struct reconcile_source {
     char **amounts; /* and what is added, one for each inc; NULL: the constant */
     int64_t *constants;
     size_t *columns; /* of the family, one for each inc */
+    bool logged;     /* set by whoever knows: events of its route may have been left open by log,
+                        though transactions write it now */
 };
 
 struct reconcile_family {
@@ -46,6 +48,9 @@ struct reconcile_plan {
 /* config stays borrowed. */
 void reconcile_plan_init(struct reconcile_plan *p, const struct config *config);
 void reconcile_plan_clear(struct reconcile_plan *p);
+
+/* Does it move counter documents of this family? */
+bool reconcile_is_of(const struct reconcile_family *f, const struct config_counter *c);
 
 /* Appends the aggregation over the documents of the source's route: {"pipeline": [...]}. Its
  * results are for reconcile_group(). */

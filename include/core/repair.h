@@ -55,14 +55,15 @@ enum repair_end {
     REPAIR_DIFFERS, /* and was only looked at */
     REPAIR_REPAIRED,
     REPAIR_UNSETTLED, /* others were always faster */
-    REPAIR_TOO_LARGE  /* the truth does not fit into an int64 */
+    REPAIR_TOO_LARGE  /* the truth of a column does not fit into an int64; nothing was set */
 };
 
 struct repair;
 
-/* All stays borrowed. apply: set what differs. */
+/* All stays borrowed. apply: set what differs. wall_ms: of a mirrored counter that is repaired the
+ * version is this at least, so that it is above what Redis has of an earlier document, too. */
 struct repair *repair_new(const struct reconcile_family *f, const struct config *config,
-                          enum repair_way way, bool apply);
+                          enum repair_way way, bool apply, int64_t wall_ms);
 void repair_free(struct repair *r); /* NULL is fine */
 
 /* key: canonical, of reconcile_group() or reconcile_counter_key(); copied. */
@@ -86,6 +87,7 @@ void repair_update(const struct repair *r, bson_t *update);
 struct repair_column {
     enum reconcile_difference difference;
     int64_t counted;
+    bool too_large; /* what was counted does not fit */
     struct reconcile_value stored;
 };
 enum repair_end repair_result(const struct repair *r, const struct repair_column **columns);
@@ -93,6 +95,8 @@ bool repair_found_document(const struct repair *r); /* the counter document was 
 
 /* --- for reconcile.c and repair.c --- */
 void reconcile_add_sum(const struct reconcile_source *s, size_t i, const char *name, bson_t *group);
-bool reconcile_sums(const struct reconcile_source *s, const bson_t *group, int64_t *sums);
+/* fits: which of them are an int64; the others are 0. False: not all. */
+bool reconcile_sums(const struct reconcile_source *s, const bson_t *group, int64_t *sums,
+                    bool *fits);
 
 #endif

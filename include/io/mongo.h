@@ -87,6 +87,8 @@ bool mongo_log_sweep(struct mongo_sweep *s, uint32_t route, bool (*stop)(void *c
  * begun. mongo_decide_ways() comes first.
  */
 bool mongo_finish_open(struct mongo *m, struct err *e) MUST_CHECK;
+/* Was the route ever written by log? Without idemsink_open never; who may not look believes so. */
+bool mongo_was_log(struct mongo *m, uint32_t route, bool *was, struct err *e) MUST_CHECK;
 /* Has the route anything to be swept: is it written by log, or was it once? Behind the above. */
 bool mongo_is_swept(const struct mongo *m, uint32_t route);
 

@@ -4,6 +4,7 @@
 #ifndef IDEMSINK_IO_MONGO_RECONCILE_H
 #define IDEMSINK_IO_MONGO_RECONCILE_H
 
+#include "core/invalidation.h"
 #include "core/repair.h"
 #include "io/mongo.h"
 
@@ -38,6 +39,11 @@ bool mongo_read_together(struct mongo *m, bool snapshots, const struct mongo_rea
 /* {_id: id} gets $max {field: number}: never back. */
 bool mongo_raise(struct mongo *m, const char *database, const char *collection, const bson_t *id,
                  const char *field, int64_t number, struct err *e) MUST_CHECK;
+
+/* The counter document with this key (core/reconcile.h) as the majority has it: adds a MIRROR, when
+ * it is there and its key in Redis can be filled. */
+bool mongo_mirror_again(struct mongo *m, const struct config_counter *c, const bson_t *key,
+                        struct invalidation_list *out, struct err *e) MUST_CHECK;
 
 /* Is there an index on exactly these fields, in front of others at most? For a warning. */
 bool mongo_has_index(struct mongo *m, const char *database, const char *collection,

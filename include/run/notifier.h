@@ -39,7 +39,7 @@ void notifier_push(struct notifier *n, const struct mapping *m, uint32_t route,
                    const struct settled *settled, size_t count);
 
 /*
- * Any worker, before notifier_push() of the records that moved the counters. Takes the items
+ * Any thread, before notifier_push() of the records that moved the counters. Takes the items
  * (MIRRORs; rule: the counter's index) and leaves the list empty.
  */
 void notifier_mirror(struct notifier *n, struct invalidation_list *l);

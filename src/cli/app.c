@@ -250,7 +250,7 @@ bool app_start(struct app *a, bool until_end, struct err *e)
         struct chore sweep = sweep_chore(a->sweep);
         app_add_chore(a, &sweep);
     }
-    a->reconcile = reconcile_job_new(a->mongo, a->config, a->instance_id, a->metrics);
+    a->reconcile = reconcile_job_new(a->mongo, a->config, a->instance_id, a->notifier, a->metrics);
     if (a->reconcile) {
         struct chore reconcile = reconcile_job_chore(a->reconcile);
         app_add_chore(a, &reconcile);
@@ -307,10 +307,11 @@ bool app_stop(struct app *a, int64_t notifier_ms)
     bool clean = daemon_stop(a->daemon);
 
     a->daemon = NULL;
-    if (clean && a->notifier)
-        clean = notifier_stop(a->notifier, notifier_ms);
-    if (clean)
-        clean = chores_stop(a->chores, notifier_ms);
+    if (!clean)
+        return false;
+    clean = chores_stop(a->chores, notifier_ms); /* the last of them may have repaired a mirror */
+    if (a->notifier)
+        clean = notifier_stop(a->notifier, notifier_ms) && clean;
     return clean;
 }
 

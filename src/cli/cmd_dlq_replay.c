@@ -262,8 +262,7 @@ static bool replay_open(struct replaying *p, struct err *e)
         return p->mappings != NULL;
     p->mongo = mongo_new(c, e);
     if (p->mongo == NULL || !mongo_ping(p->mongo, e) || !mongo_decide_ways(p->mongo, e) ||
-        !mongo_finish_open(p->mongo, e) ||
-        !kafka_deadletter_new(c, &p->deadletter, e))
+        !mongo_finish_open(p->mongo, e) || !kafka_deadletter_new(c, &p->deadletter, e))
         return false;
     if (c->redis.uri[0] && (config_has_invalidations(c) || config_has_mirrors(c)) &&
         !redis_bus_new(c, &p->bus, e))

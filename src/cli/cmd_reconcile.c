@@ -13,8 +13,16 @@
 #include "cli/reconcile.h"
 #include "cli/verify.h"
 #include "core/progress.h"
+#include "io/redis.h"
 
-enum { RATE = 1000, RATE_MOST = 100000, TERMINAL_MS = 250, LINES_MS = 10000 };
+enum {
+    MIRROR_TRIES = 5,
+    MIRROR_AGAIN_MS = 500,
+    RATE = 1000,
+    RATE_MOST = 100000,
+    TERMINAL_MS = 250,
+    LINES_MS = 10000
+};
 
 struct command {
     const struct args *args;
@@ -24,6 +32,7 @@ struct command {
     struct progress progress;
     struct buf found, unable; /* as JSON */
     int64_t started_ms;
+    struct bus bus; /* for mirrors of what is repaired; none where nothing is mirrored */
 };
 
 /* ---- options ---- */
@@ -180,6 +189,35 @@ static void progress(void *ctx, const char *what, uint64_t done, uint64_t total)
     buf_clear(&text);
 }
 
+static bool send_once(struct command *cmd, struct invalidation_list *l, struct err *e)
+{
+    bool *sent = mem_array(l->n, sizeof *sent);
+    uint64_t receivers = 0;
+    bool ok = cmd->bus.ops->send(cmd->bus.self, l->items, l->n, sent, &receivers, e);
+
+    mem_free(sent);
+    return ok;
+}
+
+/* Sent twice does no harm: versions are compared. */
+static bool mirror(void *ctx, struct invalidation_list *l, struct err *e)
+{
+    struct command *cmd = ctx;
+    struct err why;
+    bool ok = false;
+
+    for (int i = 0; !ok && i < MIRROR_TRIES; i++) {
+        if (i > 0)
+            (void)usleep(MIRROR_AGAIN_MS * 1000);
+        ok = send_once(cmd, l, &why);
+    }
+    invalidation_list_clear(l);
+    return ok || err_set(e, why.kind, why.code,
+                         "a counter was repaired, and its mirror keeps the old value until the "
+                         "counter moves again or its key is removed from Redis: %s",
+                         why.text);
+}
+
 static bool stopping(void *ctx, int64_t wait_ms)
 {
     (void)ctx;
@@ -227,19 +265,29 @@ static bool report(struct command *cmd, const struct reconcile_books *b)
     return balanced;
 }
 
+/* Nothing is repaired whose mirrors can't be. */
+static bool open_bus(struct command *cmd, const struct config *config, struct err *e)
+{
+    return !cmd->options.apply || !config_has_mirrors(config) ||
+           (redis_bus_new(config, &cmd->bus, e) && redis_ping(config, e));
+}
+
 static enum exit_code run(struct command *cmd, const struct config *config, struct err *e)
 {
     const struct reconcile_calls calls = {.found = found,
                                           .unable = unable,
                                           .note = note,
                                           .progress = progress,
+                                          .mirror = mirror,
                                           .stopping = stopping,
                                           .ctx = cmd};
     struct mongo *m = mongo_new(config, e);
     struct reconcile_books books;
-    bool ok = m && mongo_ping(m, e) && reconcile_all(m, config, &cmd->options, &calls, &books, e);
+    bool ok = m && mongo_ping(m, e) && open_bus(cmd, config, e) &&
+              reconcile_all(m, config, &cmd->options, &calls, &books, e);
 
     mongo_free(m);
+    redis_bus_free(&cmd->bus);
     clear_line(cmd);
     if (ok && books.busy)
         ok = err_set(e, ERR_TRANSIENT, 0,

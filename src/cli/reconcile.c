@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "core/mirror.h"
 #include "core/tally.h"
 #include "io/mongo_reconcile.h"
 
@@ -105,10 +106,13 @@ static void tell(struct family_work *fw, const bson_t *key)
                                                   : end == REPAIR_UNSETTLED ? "unsettled"
                                                                             : ""};
 
-        (void)snprintf(counted, sizeof counted, "%" PRId64, c->counted);
+        if (c->too_large)
+            (void)snprintf(counted, sizeof counted, "beyond int64");
+        else
+            (void)snprintf(counted, sizeof counted, "%" PRId64, c->counted);
         stored_text(c, stored);
-        if (end == REPAIR_TOO_LARGE || (end == REPAIR_UNSETTLED && i == 0))
-            found.what = end == REPAIR_TOO_LARGE ? "too_large" : "busy";
+        if (c->too_large || (end == REPAIR_UNSETTLED && i == 0))
+            found.what = c->too_large ? "too_large" : "busy";
         else if (c->difference == RECONCILE_SAME)
             continue;
         fw->w->books->differences++;
@@ -144,8 +148,29 @@ static void warn_of_index(struct family_work *fw)
     }
 }
 
+/* A counter that was repaired has a new version, and its mirrors the old value until they are told.
+ */
+static bool mirror(struct family_work *fw, const bson_t *key)
+{
+    struct reconcile_work *w = fw->w;
+    struct invalidation_list list = {0};
+    bool ok = true;
+
+    for (size_t i = 0; i < w->config->n_routes; i++)
+        for (size_t j = 0; ok && j < w->config->routes[i].n_counters; j++) {
+            const struct config_counter *c = &w->config->routes[i].counters[j];
+
+            if (mirror_wanted(c) && reconcile_is_of(fw->f, c))
+                ok = mongo_mirror_again(w->m, c, key, &list, w->e);
+        }
+    ok = ok && (list.n == 0 || w->calls->mirror(w->calls->ctx, &list, w->e));
+    invalidation_list_clear(&list);
+    return ok;
+}
+
 static bool look_at(struct family_work *fw, const bson_t *key)
 {
+    const struct repair_column *ignored;
     struct reconcile_work *w = fw->w;
 
     if (!reconcile_turn(w))
@@ -158,31 +183,41 @@ static bool look_at(struct family_work *fw, const bson_t *key)
         return false;
     }
     tell(fw, key);
-    return true;
+    if (fw->f->mirrored && w->calls->mirror &&
+        repair_result(fw->repair, &ignored) == REPAIR_REPAIRED && !mirror(fw, key))
+        w->failed = true;
+    return !w->failed;
 }
 
 /* ---- the passes ---- */
 
+/* The first pass. False: the table is full. */
+static bool note_sums(struct family_work *fw, const bson_t *key, bool known, bool too_large)
+{
+    const struct reconcile_source *s = &fw->f->sources[fw->source];
+
+    if (known)
+        return tally_add(fw->tally, key, s->columns, fw->sums, s->counter->inc.n);
+    if (too_large)
+        return tally_doubt(fw->tally, key);
+    fw->w->books->foreign++;
+    return true;
+}
+
 static bool counted(const bson_t *group, void *ctx)
 {
     struct family_work *fw = ctx;
-    const struct reconcile_source *s = &fw->f->sources[fw->source];
     bson_t key = BSON_INITIALIZER;
-    bool too_large, overflow = false, go_on = true;
+    bool too_large, go_on = true;
+    bool known = reconcile_group(fw->f, fw->source, group, &key, fw->sums, &too_large);
 
-    if (!reconcile_group(fw->f, fw->source, group, &key, fw->sums, &too_large)) {
-        if (too_large && !fw->second && tally_wants(fw->tally, &key))
-            go_on = look_at(fw, &key);
-        else if (!too_large && !fw->second)
-            fw->w->books->foreign++;
-    } else if (fw->second) {
-        if (tally_wants(fw->tally, &key) && tally_is_left(fw->tally, &key)) {
-            fw->w->books->counters++;
-            go_on = look_at(fw, &key);
-        }
-    } else {
-        fw->full = !tally_add(fw->tally, &key, s->columns, fw->sums, s->counter->inc.n, &overflow);
-        go_on = !fw->full && (!overflow || look_at(fw, &key));
+    if (!fw->second) {
+        fw->full = !note_sums(fw, &key, known, too_large);
+        go_on = !fw->full;
+    } else if ((known || too_large) && tally_wants(fw->tally, &key) &&
+               tally_is_left(fw->tally, &key)) {
+        fw->w->books->counters++;
+        go_on = look_at(fw, &key);
     }
     bson_destroy(&key);
     return go_on && show(fw);
@@ -217,8 +252,8 @@ static bool stored(const bson_t *document, void *ctx)
     bool go_on = true;
 
     if (reconcile_counter_key(fw->f, document, &key) && tally_wants(fw->tally, &key)) {
-        const int64_t *sums = tally_see(fw->tally, &key);
-        bool suspect = false;
+        bool suspect;
+        const int64_t *sums = tally_see(fw->tally, &key, &suspect);
 
         fw->w->books->counters++;
         for (size_t i = 0; i < fw->f->n_columns; i++)
@@ -273,18 +308,28 @@ static bool compare_part(struct family_work *fw, uint32_t part, uint32_t parts)
     return ok;
 }
 
-static bool compare_family(struct reconcile_work *w, const struct reconcile_family *f)
+/* Where all has always been done in transactions nothing is ever open. */
+static bool find_logged(struct reconcile_work *w, struct reconcile_family *f)
+{
+    for (size_t i = 0; i < f->n_sources && !w->failed; i++)
+        w->failed = !mongo_was_log(w->m, f->sources[i].route, &f->sources[i].logged, w->e);
+    return !w->failed;
+}
+
+static bool compare_family(struct reconcile_work *w, struct reconcile_family *f)
 {
     enum repair_way way = w->snapshots ? REPAIR_SNAPSHOT : REPAIR_COMPARE;
     struct family_work fw = {.w = w, .f = f};
     size_t most = 0;
     bool ok;
 
+    if (!find_logged(w, f))
+        return false;
     for (size_t i = 0; i < f->n_sources; i++)
         if (f->sources[i].counter->inc.n > most)
             most = f->sources[i].counter->inc.n;
     fw.sums = mem_array(most, sizeof *fw.sums);
-    fw.repair = repair_new(f, w->config, way, w->o->apply);
+    fw.repair = repair_new(f, w->config, way, w->o->apply, clock_wall_ms());
     fw.repairer = mongo_repairer_new(w->m);
     ok = compare_part(&fw, 0, 1);
     mongo_repairer_free(fw.repairer);
@@ -323,7 +368,7 @@ static bool compare_counters(struct reconcile_work *w)
 
     reconcile_plan_init(&plan, w->config);
     for (size_t i = 0; ok && i < plan.n; i++) {
-        const struct reconcile_family *f = &plan.families[i];
+        struct reconcile_family *f = &plan.families[i];
 
         if (!is_wanted(w, f))
             continue;

@@ -5,6 +5,7 @@
 #ifndef IDEMSINK_CLI_RECONCILE_H
 #define IDEMSINK_CLI_RECONCILE_H
 
+#include "core/invalidation.h"
 #include "core/repair.h"
 #include "io/mongo.h"
 #include "io/mongo_lease.h"
@@ -38,6 +39,9 @@ struct reconcile_calls {
     void (*unable)(void *ctx, const char *what, const char *why);
     void (*note)(void *ctx, const char *text); /* what makes it slow */
     void (*progress)(void *ctx, const char *what, uint64_t done, uint64_t total);
+    /* What Redis is told of a counter that was repaired; takes the items. False: it was not told.
+     * NULL: it is not to be told. */
+    bool (*mirror)(void *ctx, struct invalidation_list *l, struct err *e);
     /* True: come to an end. Waits for it so long at most. */
     bool (*stopping)(void *ctx, int64_t wait_ms);
     void *ctx;

@@ -19,13 +19,15 @@ struct reconcile_job {
     struct mongo *mongo;
     const struct config *config;
     const char *owner;
+    struct notifier *notifier;     /* NULL: nothing is mirrored */
     const struct chore_stop *stop; /* of the run */
     struct metric *differences, *repaired, *unable, *last;
     int listed;
 };
 
 struct reconcile_job *reconcile_job_new(struct mongo *m, const struct config *config,
-                                        const char *owner, struct metrics *metrics)
+                                        const char *owner, struct notifier *notifier,
+                                        struct metrics *metrics)
 {
     struct reconcile_job *j;
     bool any = false;
@@ -35,7 +37,7 @@ struct reconcile_job *reconcile_job_new(struct mongo *m, const struct config *co
     if (!any || config->effects.reconcile_every_ms == 0)
         return NULL;
     j = mem_new(sizeof *j);
-    *j = (struct reconcile_job){.mongo = m, .config = config, .owner = owner};
+    *j = (struct reconcile_job){.mongo = m, .config = config, .owner = owner, .notifier = notifier};
     j->differences = metrics_counter(metrics, "idemsink_reconcile_differences_total",
                                      "Counters and sequences that were not what they count.", "");
     j->repaired = metrics_counter(metrics, "idemsink_reconcile_repaired_total",
@@ -82,6 +84,16 @@ static void progress(void *ctx, const char *what, uint64_t done, uint64_t total)
     (void)ctx, (void)what, (void)done, (void)total;
 }
 
+static bool mirror(void *ctx, struct invalidation_list *l, struct err *e)
+{
+    const struct reconcile_job *j = ctx;
+
+    (void)e;
+    if (j->notifier)
+        notifier_mirror(j->notifier, l);
+    return true;
+}
+
 static bool stopping(void *ctx, int64_t wait_ms)
 {
     const struct reconcile_job *j = ctx;
@@ -108,6 +120,7 @@ static bool run(void *ctx, const struct chore_stop *stop)
                                           .unable = unable,
                                           .note = note,
                                           .progress = progress,
+                                          .mirror = mirror,
                                           .stopping = stopping,
                                           .ctx = j};
     int64_t started_ms = clock_mono_ms();

@@ -38,15 +38,17 @@ static bool same_fields(const struct config_pairs *a, const struct config_pairs 
     return true;
 }
 
+bool reconcile_is_of(const struct reconcile_family *f, const struct config_counter *c)
+{
+    return strcmp(f->database, c->database) == 0 && strcmp(f->collection, c->collection) == 0 &&
+           same_fields(f->fields, &c->filter);
+}
+
 static struct reconcile_family *family_of(struct reconcile_plan *p, const struct config_counter *c)
 {
-    for (size_t i = 0; i < p->n; i++) {
-        struct reconcile_family *f = &p->families[i];
-
-        if (strcmp(f->database, c->database) == 0 && strcmp(f->collection, c->collection) == 0 &&
-            same_fields(f->fields, &c->filter))
-            return f;
-    }
+    for (size_t i = 0; i < p->n; i++)
+        if (reconcile_is_of(&p->families[i], c))
+            return &p->families[i];
     p->families = mem_grow(p->families, p->n + 1, sizeof *p->families);
     p->families[p->n] = (struct reconcile_family){
         .database = c->database, .collection = c->collection, .fields = &c->filter};
@@ -305,24 +307,22 @@ bool reconcile_add_part(bson_t *key, const char *name, const bson_iter_t *value)
     return canonical_append(key, name, value);
 }
 
-bool reconcile_sums(const struct reconcile_source *s, const bson_t *group, int64_t *sums)
+/* $sum of nothing is an int32; what doesn't fit goes over to doubles. */
+bool reconcile_sums(const struct reconcile_source *s, const bson_t *group, int64_t *sums,
+                    bool *fits)
 {
     char name[24];
     bson_iter_t it;
+    bool all = true;
 
     for (size_t i = 0; i < s->counter->inc.n; i++) {
         (void)snprintf(name, sizeof name, "s%zu", i);
-        sums[i] = 0;
-        if (!bson_iter_init_find(&it, group, name))
-            return false;
-        if (BSON_ITER_HOLDS_INT32(&it)) /* $sum of nothing */
-            sums[i] = bson_iter_int32(&it);
-        else if (BSON_ITER_HOLDS_INT64(&it))
-            sums[i] = bson_iter_int64(&it);
-        else
-            return false; /* $sum goes over to doubles when it does not fit */
+        fits[i] = bson_iter_init_find(&it, group, name) &&
+                  (BSON_ITER_HOLDS_INT32(&it) || BSON_ITER_HOLDS_INT64(&it));
+        sums[i] = fits[i] ? bson_iter_as_int64(&it) : 0;
+        all = all && fits[i];
     }
-    return true;
+    return all;
 }
 
 bool reconcile_group(const struct reconcile_family *f, size_t source, const bson_t *group,
@@ -345,7 +345,9 @@ bool reconcile_group(const struct reconcile_family *f, size_t source, const bson
     }
     if (n != f->fields->n)
         return false;
-    *too_large = !reconcile_sums(&f->sources[source], group, sums);
+    bool *fits = mem_array(f->sources[source].counter->inc.n, sizeof *fits);
+    *too_large = !reconcile_sums(&f->sources[source], group, sums, fits);
+    mem_free(fits);
     return !*too_large;
 }
 

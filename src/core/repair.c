@@ -20,6 +20,7 @@ struct repair {
     const struct config *config;
     enum repair_way way;
     bool apply;
+    int64_t wall_ms;
 
     bson_t *key;
     enum repair_step step;
@@ -31,7 +32,7 @@ struct repair {
 
     bson_t *counter; /* NULL: not there */
     struct ids applied, opened;
-    bool more_opened, too_large;
+    bool more_opened;
     struct repair_column *columns;
     enum repair_end end;
 };
@@ -96,7 +97,7 @@ static void read_applied(struct repair *r, const bson_t *document)
 /* --- begin and end --- */
 
 struct repair *repair_new(const struct reconcile_family *f, const struct config *config,
-                          enum repair_way way, bool apply)
+                          enum repair_way way, bool apply, int64_t wall_ms)
 {
     struct repair *r = mem_new(sizeof *r);
 
@@ -104,6 +105,7 @@ struct repair *repair_new(const struct reconcile_family *f, const struct config 
                          .config = config,
                          .way = way,
                          .apply = apply,
+                         .wall_ms = wall_ms,
                          .step = REPAIR_END,
                          .columns = mem_array(f->n_columns, sizeof *r->columns)};
     return r;
@@ -114,7 +116,7 @@ static void forget(struct repair *r)
     bson_destroy(r->counter);
     r->counter = NULL;
     r->applied.n = r->opened.n = 0;
-    r->more_opened = r->too_large = false;
+    r->more_opened = false;
     memset(r->columns, 0, r->f->n_columns * sizeof *r->columns);
 }
 
@@ -159,14 +161,15 @@ bool repair_found_document(const struct repair *r)
 
 /* --- the way through --- */
 
-/* Are there documents of the source whose effects are a log beside them? Where all has always
- * been done in transactions nothing is ever open. */
+/* May there be documents of the source whose effects are a log beside them? To look at those of
+ * events costs nothing; a ledger is asked for those that are open. */
 static bool has_log(const struct repair *r, size_t source)
 {
-    const struct config_route *route = &r->config->routes[r->f->sources[source].route];
+    const struct reconcile_source *s = &r->f->sources[source];
+    const struct config_route *route = &r->config->routes[s->route];
 
-    return r->way == REPAIR_COMPARE || route->effects == EFFECTS_LOG ||
-           !config_has_operation(route); /* of another time: it costs nothing to look */
+    return r->way == REPAIR_COMPARE || route->effects == EFFECTS_LOG || s->logged ||
+           !config_has_operation(route);
 }
 
 static bool has_ledger(const struct repair *r, size_t source)
@@ -177,7 +180,7 @@ static bool has_ledger(const struct repair *r, size_t source)
 
 static void judge(struct repair *r)
 {
-    bool made = r->counter != NULL || r->f->upsert;
+    bool made = r->counter != NULL || r->f->upsert, too_large = false;
 
     r->end = REPAIR_SAME;
     for (size_t i = 0; i < r->f->n_columns; i++) {
@@ -188,8 +191,9 @@ static void judge(struct repair *r)
         c->difference = made ? reconcile_compare(c->counted, c->stored) : RECONCILE_SAME;
         if (c->difference != RECONCILE_SAME)
             r->end = REPAIR_DIFFERS;
+        too_large = too_large || c->too_large;
     }
-    if (r->too_large)
+    if (too_large)
         r->end = REPAIR_TOO_LARGE;
     else if (r->end == REPAIR_SAME && r->sent)
         r->end = REPAIR_REPAIRED; /* the set whose answer was lost */
@@ -347,20 +351,23 @@ void repair_counted(struct repair *r, size_t source, const bson_t *group)
 {
     const struct reconcile_source *s = &r->f->sources[source];
     int64_t *sums = mem_array(s->counter->inc.n, sizeof *sums);
+    bool *fits = mem_array(s->counter->inc.n, sizeof *fits);
     int counts = 1;
     bson_iter_t it;
 
-    r->too_large = r->too_large || !reconcile_sums(s, group, sums);
+    (void)!reconcile_sums(s, group, sums, fits);
     if (bson_iter_init_find(&it, group, "_id") && !BSON_ITER_HOLDS_NULL(&it))
         counts = has_ledger(r, source) ? entity_counts(r, group) : event_counts(r, source, group);
     for (size_t i = 0; i < s->counter->inc.n; i++) {
-        int64_t *sum = &r->columns[s->columns[i]].counted;
+        struct repair_column *c = &r->columns[s->columns[i]];
 
-        if (counts < 0 ? __builtin_sub_overflow(*sum, sums[i], sum)
-                       : counts > 0 && __builtin_add_overflow(*sum, sums[i], sum))
-            r->too_large = true;
+        if (!fits[i] ||
+            (counts < 0 ? __builtin_sub_overflow(c->counted, sums[i], &c->counted)
+                        : counts > 0 && __builtin_add_overflow(c->counted, sums[i], &c->counted)))
+            c->too_large = true;
     }
     mem_free(sums);
+    mem_free(fits);
 }
 
 /* --- what is asked --- */
@@ -538,19 +545,36 @@ void repair_filter(const struct repair *r, bson_t *filter)
         append_unchanged(r, LOG_APPLIED, filter);
 }
 
+/* Redis takes a mirrored counter only with a higher version than it has, which may be that of a
+ * document that was removed meanwhile: 1 more would not do. Whoever moves the counter while this is
+ * on its way is in the way of the set, so the number is not one that somebody else has given. */
+static int64_t next_version(const struct repair *r)
+{
+    bson_iter_t it;
+    int64_t have = 0;
+
+    if (r->counter && bson_iter_init_find(&it, r->counter, LOG_VERSION) &&
+        BSON_ITER_HOLDS_NUMBER(&it))
+        have = bson_iter_as_int64(&it);
+    if (!r->f->mirrored && r->counter == NULL)
+        return 1;
+    return r->f->mirrored && have < r->wall_ms ? r->wall_ms : have + 1;
+}
+
 void repair_update(const struct repair *r, bson_t *update)
 {
     bool versioned = has_version(r) || r->way == REPAIR_COMPARE || r->f->mirrored;
+    bool sets = versioned && (repair_makes(r) || r->f->mirrored);
     bson_t set, more;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, repair_makes(r) ? "$setOnInsert" : "$set", &set);
     for (size_t i = 0; i < r->f->n_columns; i++)
         if (r->columns[i].difference != RECONCILE_SAME)
             BSON_APPEND_INT64(&set, r->f->columns[i], r->columns[i].counted);
-    if (versioned && repair_makes(r))
-        BSON_APPEND_INT64(&set, LOG_VERSION, 1);
+    if (sets)
+        BSON_APPEND_INT64(&set, LOG_VERSION, next_version(r));
     bson_append_document_end(update, &set);
-    if (!versioned || repair_makes(r))
+    if (!versioned || sets)
         return;
     BSON_APPEND_DOCUMENT_BEGIN(update, "$inc", &more);
     BSON_APPEND_INT64(&more, LOG_VERSION, 1);

@@ -8,7 +8,8 @@
 
 enum { LEAST = 64 };
 
-/* Two words of hash, then the columns. An unused entry has no hash; SEEN is a bit of it. */
+/* Two words of hash, then the columns. An unused entry has no hash; SEEN and DOUBT are bits of it.
+ */
 struct tally {
     uint64_t *words;
     size_t width, n_columns;
@@ -16,7 +17,7 @@ struct tally {
     size_t max_bytes;
     uint32_t part, parts;
 };
-static const uint64_t SEEN = 1, USED = 2;
+static const uint64_t SEEN = 1, USED = 2, DOUBT = 4;
 
 struct tally *tally_new(size_t n_columns, size_t max_bytes, uint32_t part, uint32_t parts)
 {
@@ -51,20 +52,20 @@ uint64_t tally_entries(const struct tally *t)
 }
 
 struct hash {
-    uint64_t low, high; /* the two lowest bits of high are flags */
+    uint64_t low, high; /* the three lowest bits of high are flags */
 };
 
 static struct hash hash_of(const bson_t *key)
 {
     XXH128_hash_t h = XXH3_128bits(bson_get_data(key), key->len);
 
-    return (struct hash){.low = h.low64, .high = (h.high64 & ~(SEEN | USED)) | USED};
+    return (struct hash){.low = h.low64, .high = (h.high64 & ~(SEEN | USED | DOUBT)) | USED};
 }
 
 /* By other bits than those that tell the place in the table. */
 static bool is_of_part(const struct tally *t, struct hash h)
 {
-    return (h.high >> 2) % t->parts == t->part;
+    return (h.high >> 3) % t->parts == t->part;
 }
 
 bool tally_wants(const struct tally *t, const bson_t *key)
@@ -78,7 +79,7 @@ static uint64_t *place_in(uint64_t *words, size_t cap, size_t width, struct hash
     for (size_t i = (size_t)h.low & (cap - 1);; i = (i + 1) & (cap - 1)) {
         uint64_t *at = &words[i * width];
 
-        if (!(at[1] & USED) || (at[0] == h.low && (at[1] & ~SEEN) == h.high))
+        if (!(at[1] & USED) || (at[0] == h.low && (at[1] & ~(SEEN | DOUBT)) == h.high))
             return at;
     }
 }
@@ -94,7 +95,7 @@ static bool grow(struct tally *t)
     words = mem_array(cap * t->width, sizeof *words);
     for (size_t i = 0; i < t->cap; i++) {
         const uint64_t *from = &t->words[i * t->width];
-        struct hash h = {.low = from[0], .high = from[1] & ~SEEN};
+        struct hash h = {.low = from[0], .high = from[1] & ~(SEEN | DOUBT)};
 
         if (from[1] & USED)
             memcpy(place_in(words, cap, t->width, h), from, t->width * sizeof *words);
@@ -105,35 +106,49 @@ static bool grow(struct tally *t)
     return true;
 }
 
+/* NULL: the table is full. */
+static uint64_t *entry_for(struct tally *t, struct hash h)
+{
+    uint64_t *at = place_in(t->words, t->cap, t->width, h);
+
+    if (at[1] & USED)
+        return at;
+    if (t->used + 1 > t->cap / 4 * 3) {
+        if (!grow(t))
+            return NULL;
+        at = place_in(t->words, t->cap, t->width, h);
+    }
+    at[0] = h.low;
+    at[1] = h.high;
+    t->used++;
+    return at;
+}
+
 bool tally_add(struct tally *t, const bson_t *key, const size_t *columns, const int64_t *sums,
-               size_t n, bool *overflow)
+               size_t n)
 {
     struct hash h = hash_of(key);
-    uint64_t *at;
+    uint64_t *at = is_of_part(t, h) ? entry_for(t, h) : NULL;
 
-    *overflow = false;
-    if (!is_of_part(t, h))
-        return true;
-    at = place_in(t->words, t->cap, t->width, h);
-    if (!(at[1] & USED)) {
-        if (t->used + 1 > t->cap / 4 * 3) {
-            if (!grow(t))
-                return false;
-            at = place_in(t->words, t->cap, t->width, h);
-        }
-        at[0] = h.low;
-        at[1] = h.high;
-        t->used++;
-    }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; at && i < n; i++) {
         int64_t sum;
 
         if (__builtin_add_overflow((int64_t)at[2 + columns[i]], sums[i], &sum))
-            *overflow = true;
+            at[1] |= DOUBT;
         else
             at[2 + columns[i]] = (uint64_t)sum;
     }
-    return true;
+    return at || !is_of_part(t, h);
+}
+
+bool tally_doubt(struct tally *t, const bson_t *key)
+{
+    struct hash h = hash_of(key);
+    uint64_t *at = is_of_part(t, h) ? entry_for(t, h) : NULL;
+
+    if (at)
+        at[1] |= DOUBT;
+    return at || !is_of_part(t, h);
 }
 
 static uint64_t *entry_of(const struct tally *t, const bson_t *key)
@@ -143,10 +158,11 @@ static uint64_t *entry_of(const struct tally *t, const bson_t *key)
     return at[1] & USED ? at : NULL;
 }
 
-const int64_t *tally_see(struct tally *t, const bson_t *key)
+const int64_t *tally_see(struct tally *t, const bson_t *key, bool *doubt)
 {
     uint64_t *at = entry_of(t, key);
 
+    *doubt = at != NULL && (at[1] & DOUBT);
     if (at == NULL)
         return NULL;
     at[1] |= SEEN;
@@ -159,7 +175,7 @@ static bool is_left(const struct tally *t, const uint64_t *at)
 
     for (size_t i = 0; i < t->n_columns; i++)
         any |= at[2 + i];
-    return (at[1] & USED) && !(at[1] & SEEN) && any != 0;
+    return (at[1] & USED) && !(at[1] & SEEN) && (any != 0 || (at[1] & DOUBT));
 }
 
 bool tally_is_left(struct tally *t, const bson_t *key)

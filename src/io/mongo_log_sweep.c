@@ -147,9 +147,10 @@ bool mongo_log_sweep(struct mongo_sweep *s, uint32_t route, bool (*stop)(void *c
 
 enum { FINISH_MS = 30000, FINISH_AGAIN_MS = 200, NOT_ALLOWED = 13 };
 
-/* The index that goes with the log: without it nothing was ever written so. */
-static bool was_log(struct mongo *m, const struct config_route *r, bool *was, struct err *e)
+/* The index that goes with the log tells. */
+bool mongo_was_log(struct mongo *m, uint32_t route, bool *was, struct err *e)
 {
+    const struct config_route *r = &m->config->routes[route];
     bool ledger = config_has_operation(r);
     mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
     mongoc_collection_t *c =
@@ -212,7 +213,7 @@ bool mongo_finish_open(struct mongo *m, struct err *e)
     for (uint32_t i = 0; i < m->config->n_routes; i++) {
         if (!log_has_effects(&m->config->routes[i]) || mongo_way_of(m, i) != MONGO_ATOMIC)
             continue;
-        if (!was_log(m, &m->config->routes[i], &m->log_counts[i].left, e) ||
+        if (!mongo_was_log(m, i, &m->log_counts[i].left, e) ||
             (m->log_counts[i].left && !finish(m, i, e)))
             return false;
     }

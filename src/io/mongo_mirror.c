@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "core/mirror.h"
 #include "io/mongo_private.h"
+#include "io/mongo_reconcile.h"
 
 enum { SAY_AGAIN_MS = 10000 };
 
@@ -61,28 +62,29 @@ static mongoc_cursor_t *read_back(struct mongo *m, mongoc_collection_t *collecti
     return cursor;
 }
 
-static void mirror_counter(struct mongo *m, mongoc_client_t *client, const struct config_counter *c,
-                           const bson_t *const *filters, size_t n, struct invalidation_list *out)
+static bool mirror_counter(struct mongo *m, mongoc_client_t *client, const struct config_counter *c,
+                           const bson_t *const *filters, size_t n, struct invalidation_list *out,
+                           bson_error_t *be)
 {
     mongoc_collection_t *collection =
         mongoc_client_get_collection(client, c->database, c->collection);
     mongoc_cursor_t *cursor = read_back(m, collection, c, filters, n);
     const bson_t *found;
-    bson_error_t be = {0};
 
     while (mongoc_cursor_next(cursor, &found))
         if (!mirror_add(c, found, out))
             say_unfilled(c);
-    if (mongoc_cursor_error(cursor, &be))
-        say_unread(c, &be);
+    bool ok = !mongoc_cursor_error(cursor, be);
     mongoc_cursor_destroy(cursor);
     mongoc_collection_destroy(collection);
+    return ok;
 }
 
 void mongo_mirror(struct mongo *m, mongoc_client_t *client, uint32_t route,
                   const struct write_op *const *ops, size_t n, struct invalidation_list *out)
 {
     const struct config_route *r = &m->config->routes[route];
+    bson_error_t be = {0};
 
     for (uint32_t i = 0; i < r->n_counters; i++) {
         size_t n_filters = 0;
@@ -90,8 +92,20 @@ void mongo_mirror(struct mongo *m, mongoc_client_t *client, uint32_t route,
         if (!mirror_wanted(&r->counters[i]))
             continue;
         const bson_t **filters = mirror_moved(ops, n, i, &n_filters);
-        if (n_filters > 0)
-            mirror_counter(m, client, &r->counters[i], filters, n_filters, out);
+        if (n_filters > 0 &&
+            !mirror_counter(m, client, &r->counters[i], filters, n_filters, out, &be))
+            say_unread(&r->counters[i], &be);
         mem_free(filters);
     }
+}
+
+bool mongo_mirror_again(struct mongo *m, const struct config_counter *c, const bson_t *key,
+                        struct invalidation_list *out, struct err *e)
+{
+    mongoc_client_t *client = mongoc_client_pool_pop(m->pool);
+    bson_error_t be = {0};
+    bool ok = mirror_counter(m, client, c, &key, 1, out, &be);
+
+    mongoc_client_pool_push(m->pool, client);
+    return ok || mongo_fail(e, "reading a counter back for its mirror", &be);
 }

@@ -612,7 +612,7 @@ static uint64_t run_all(const struct scenario *s)
     assert_null(w.plan.families[0].unable);
     do {
         const struct repair_column *columns;
-        struct repair *r = repair_new(&w.plan.families[0], w.config, s->way, s->apply);
+        struct repair *r = repair_new(&w.plan.families[0], w.config, s->way, s->apply, 0);
 
         begin(&w, s);
         repair_begin(r, key);

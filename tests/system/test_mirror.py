@@ -3,8 +3,10 @@ import uuid
 
 import pytest
 import redis
+from bson.int64 import Int64
 from effects import LOG, short_transactions
 from harness import wait_until
+from reconcile_help import reconcile
 
 
 class Likes:
@@ -70,6 +72,53 @@ def test_the_redelivery_brings_what_a_crash_lost(likes):
     worker = setup.run_until_end()
     assert worker.books()["duplicate"] == 100
     assert likes.in_redis() == likes.in_mongo()
+
+
+def damage(likes):
+    """p0 is wrong; p1 was removed with its versions, and begins anew below what Redis has of it."""
+    setup = likes.setup
+    setup.stack.produce(setup.topics[0], likes.events(0, 100))
+    setup.run_until_end()
+    likes.wait_same()
+    setup.collection.create_index("post")
+    likes.counters.update_one({"_id": "p0"}, {"$set": {"likes": Int64(999)}})
+    likes.counters.delete_one({"_id": "p1"})
+    setup.stack.produce(setup.topics[0], likes.events(100, 7))
+    setup.run_until_end()
+    assert likes.in_redis()["p1"] != likes.in_mongo()["p1"] and likes.in_redis()["p0"]["likes"] == "1000"
+
+
+def assert_repaired(likes, before):
+    """The repaired values, under versions above all that a late writer could bring."""
+    assert likes.in_redis() == likes.in_mongo()
+    for post, number in (("p0", 16), ("p1", 16)):
+        now = likes.in_redis()[post]
+        assert now["likes"] == str(number) and int(now["version"]) > int(before[post]["version"]), (post, now)
+
+
+def test_a_repair_is_mirrored(likes):
+    damage(likes)
+    before, uri = likes.in_redis(), likes.setup.sections["redis"]["uri"]
+    likes.setup.sections["redis"]["uri"] = "redis://127.0.0.1:1"
+    done = likes.setup.command("reconcile", "--apply")  # nothing is repaired whose mirror would stay wrong
+    assert done.returncode == 69 and b"redis" in done.stderr and likes.counters.find_one({"_id": "p0"})["likes"] == 1000
+    likes.setup.sections["redis"]["uri"] = uri
+    assert reconcile(likes.setup, "--apply", status=0)["repaired"] >= 2
+    assert_repaired(likes, before)
+    likes.setup.stack.produce(likes.setup.topics[0], likes.events(107, 7))  # it goes on from there
+    likes.setup.run_until_end()
+    likes.wait_same()
+
+
+def test_the_job_mirrors_what_it_repairs(likes):
+    damage(likes)
+    before = likes.in_redis()
+    likes.setup.sections["effects"] = LOG | {"reconcile_every": "1s"}
+    likes.db["idemsink_leases"].delete_one({"_id": "reconcile"})
+    worker = likes.setup.start().wait_ready()
+    wait_until(lambda: likes.in_redis()["p0"]["likes"] == likes.in_redis()["p1"]["likes"] == "16", 30, "the mirrors of what is repaired")
+    assert_repaired(likes, before)
+    assert worker.terminate() == 0
 
 
 def test_redis_away(make_fragile, fragile_stack):

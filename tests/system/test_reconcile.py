@@ -1,4 +1,5 @@
 """`idemsink reconcile`: counters against what they count, found and repaired; each kind of value and of difference."""
+import datetime
 import uuid
 
 import bson
@@ -110,6 +111,50 @@ def test_in_parts_when_the_memory_is_small(stack, make):
     reconcile(setup, "--apply", "--memory", "1MiB", "--rate", "10000/s", status=0)
     assert users.count_documents({"n": {"$ne": 1}}) == 0 and users.count_documents({}) == n
     users.drop()
+
+
+def test_what_is_too_large_is_told_once(stack, make):
+    """Sums beyond int64: each field once, whether its document is there or not; what else is wrong of it is told, too."""
+    setup = make("events", dead_letters=False)
+    users = named(stack)
+    setup.routes[0]["counter"] = [{"collection": full(users), "filter": {"_id": "user"}, "inc": {"sum": "amount", "n": 1, "m": 1}}]
+    setup.collection.insert_many([{"eventId": f"{u}{i}", "user": u, "amount": Int64(2**62)} for u in "ab" for i in range(3)])
+    setup.collection.insert_one({"eventId": "c", "user": "c", "amount": Int64(2**62)})
+    users.insert_many([{"_id": "a", "sum": Int64(5), "n": Int64(3), "m": Int64(4)}, {"_id": "c", "sum": Int64(2**62), "n": Int64(1), "m": Int64(1)}])
+    books = reconcile(setup, "--apply", status=1)
+    assert found(books) == [("different", "a", "m", "3", "4"), ("missing", "b", "m", "3", ""), ("missing", "b", "n", "3", ""),
+                            ("too_large", "a", "sum", "beyond int64", "5"), ("too_large", "b", "sum", "beyond int64", "")]
+    assert (books["counters"], books["differences"], books["repaired"]) == (3, 5, 0)
+    users.drop()
+
+
+def test_what_log_left_open_is_not_counted_by_transaction(stack, make):
+    """An event of an operation that was begun by log, and is completed by transactions later: its counter is right as it is."""
+    setup = make(stack.topic(1))
+    users, ledger = named(stack), named(stack)
+    setup.routes[0].update(
+        effects="log", entity={"key": ["s", "t"]}, operation={"source": "op", "insert": ["f"], "delete": ["u"], "ledger": full(ledger)},
+        counter=[{"collection": full(users), "filter": {"_id": "s"}, "inc": {"n": 1}}])
+    stack.produce(setup.topics[0], [({"eventId": f"e{i}", "op": "f", "s": "a", "t": f"t{i}"}, "a") for i in range(3)])
+    setup.run_until_end()
+    counter = users.find_one({"_id": "a"})
+    assert counter["n"] == 3
+    of_one = counter["_applied"][0]["i"]
+    # As it was between adding the entity and moving the counter.
+    document = setup.collection.find_one({"t": "t0"}, {"_id": False})
+    effects = {"id": of_one, "moves": [{"c": full(users), "f": {"_id": "a"}, "by": {"n": Int64(1)}}],
+               "entity": {"s": "a", "t": "t0"}, "document": document, "try": Int64(1)}
+    begun = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(minutes=1)
+    users.update_one({"_id": "a"}, {"$inc": {"n": Int64(-1)}, "$pull": {"_applied": {"i": of_one}}})
+    ledger.update_one({"_id": "e0"}, {"$set": {"did": False, "_effects": effects | {"at": begun, "until": begun}}})
+    setup.collection.update_one({"t": "t0"}, {"$set": {"_by": of_one}})
+    setup.routes[0].update(effects="transaction", name="follows")
+    assert reconcile(setup, "--apply", "--counter", "0", "--route", "follows", status=0)["differences"] == 0
+    setup.run_until_end()  # completes it
+    assert users.find_one({"_id": "a"})["n"] == 3 and ledger.count_documents({"_effects": {"$exists": True}}) == 0
+    reconcile(setup, status=0)
+    users.drop()
+    ledger.drop()
 
 
 def test_values_of_every_kind(stack, make):
