@@ -12,7 +12,8 @@
  *   }
  *   log_plan_results(p) is filled.
  *
- * The batch goes in rounds: at most max_ops and max_bytes, each event once, and each entity once.
+ * The batch goes in rounds: at most max_ops and max_bytes, each event once, each entity once, and
+ * of a lane nothing that adds behind something that removes.
  *
  *   LOOK    which events are stored. Closed (no _effects, or _effects.failed): a duplicate. Open:
  *           completed with what stands in its _effects, whatever was mapped now. An operation that

@@ -46,6 +46,7 @@ struct log_lane {
     const void *name;
     size_t blocked_at; /* the first that failed for now; SIZE_MAX: none */
     uint32_t in, held; /* stamps: one of it is in the command; one of it is left out */
+    uint32_t removes;  /* stamp: one that removes is in the round */
     enum retry_class why;
     int code;
 };

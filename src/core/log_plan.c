@@ -380,8 +380,10 @@ static void pick_one(struct log_plan *p, size_t i, bool alone, size_t *bytes)
     size_t more = bytes_of(&p->ops[i]);
     bool fits =
         p->n_round == 0 || (p->n_round < p->round_max && *bytes + more <= p->limits.max_bytes);
-    if (leader != i || p->ops[i].alone != alone || (alone && p->n_round > 0) || !fits ||
-        !take_entity(p, i)) {
+    /* In a round ADD is before REMOVE, and what is added may need what is taken away. */
+    bool behind_removal = lane && lane->removes == p->stamp && !item->remove;
+    if (leader != i || behind_removal || p->ops[i].alone != alone || (alone && p->n_round > 0) ||
+        !fits || !take_entity(p, i)) {
         if (lane)
             lane->held = p->stamp;
         return;
@@ -391,6 +393,8 @@ static void pick_one(struct log_plan *p, size_t i, bool alone, size_t *bytes)
     item->state = LOG_LOOKING;
     if (lane)
         lane->in = p->stamp;
+    if (lane && item->remove)
+        lane->removes = p->stamp;
 }
 
 /* false: nothing is left. */

@@ -42,7 +42,7 @@ struct db {
     struct db_entity entities[DB_ENTITIES];
     int64_t sequence[4]; /* INT64_MIN: not there */
     bool unique_number;  /* the number of an event is unique in its group */
-    bool only_one;       /* entity: a unique index is against a second one */
+    size_t one_of;       /* a unique index: of so many entities side by side at most one is there */
 };
 
 /* One statement, with everything that it needs of its own. */
@@ -379,6 +379,16 @@ static inline void db_reopen(struct db *db, struct db_flight *f, const struct db
     f->matched++;
 }
 
+static inline bool db_is_taken(const struct db *db, int64_t entity)
+{
+    size_t from = db->one_of ? (size_t)entity / db->one_of * db->one_of : 0;
+
+    for (size_t i = from; i < from + db->one_of; i++)
+        if (db->entities[i].exists)
+            return true;
+    return false;
+}
+
 static inline void db_entity(struct db *db, struct db_flight *f, const struct db_statement *s)
 {
     struct db_entity *e = &db->entities[s->key];
@@ -386,13 +396,9 @@ static inline void db_entity(struct db *db, struct db_flight *f, const struct db
 
     switch (f->kind) {
     case LOG_ADD:
-        for (size_t i = 0; db->only_one && !e->exists && i < DB_ENTITIES; i++) {
-            if (db->entities[i].exists) {
-                db_error(f, 11000, false);
-                return;
-            }
-        }
-        if (e->exists) {
+        if (!e->exists && db_is_taken(db, s->key)) {
+            db_error(f, 11000, false);
+        } else if (e->exists) {
             f->matched++;
         } else if (!in_time) {
             db_error(f, 241, false);

@@ -18,6 +18,7 @@
 enum {
     WORKERS = 4,
     LANES = 6,
+    PER_LANE_ENTITIES = 4,
     PER_LANE = 60, /* deliveries, repeated ones among them */
     USERS = 5,
     BATCH = 8,
@@ -80,12 +81,27 @@ static void make_route(bool operation)
         route.entity.key = route.entity.fields = (struct config_list){parts, 1};
 }
 
+/* A unique index lets only one entity of a lane be there at a time: an event that would add a
+ * second one removes the first instead. There: the one that is, or -1. */
+static void take_turns(struct event *e, int64_t *there)
+{
+    if (!e->remove && *there >= 0 && *there != e->entity) {
+        e->entity = *there;
+        e->remove = true;
+    }
+    if (!e->remove)
+        *there = e->entity;
+    else if (*there == e->entity)
+        *there = -1;
+}
+
 static void make_events(bool operation)
 {
     n_events = 0;
     for (size_t l = 0; l < LANES; l++) {
         struct lane *lane = &lanes[l];
         size_t first = n_events;
+        int64_t there = -1;
 
         *lane = (struct lane){.n = PER_LANE, .owner = (int)(l % WORKERS)};
         for (size_t i = 0; i < PER_LANE; i++) {
@@ -98,8 +114,10 @@ static void make_events(bool operation)
                 e->users[k] = (int64_t)dice_below(&dice, USERS);
                 e->by[k] = operation ? 1 : 1 + (int64_t)dice_below(&dice, 1000);
             }
-            e->entity = (int64_t)(l * 4 + dice_below(&dice, 4));
+            e->entity = (int64_t)(l * PER_LANE_ENTITIES + dice_below(&dice, PER_LANE_ENTITIES));
             e->remove = operation && dice_permille(&dice, 450);
+            if (db.one_of)
+                take_turns(e, &there);
             if (operation) { /* what an entity counts for is the same for all of its events */
                 e->users[0] = e->entity % USERS;
                 e->users[1] = e->entity / 2 % USERS;
@@ -451,7 +469,7 @@ static void one_run_of_counters(void)
     clean_up();
 }
 
-static void one_run_of_operations(void)
+static void one_run_of_operations(size_t one_of)
 {
     int64_t truth[USERS][2] = {{0}};
     bool there[DB_ENTITIES] = {false}, seen[DB_EVENTS] = {false};
@@ -460,6 +478,7 @@ static void one_run_of_operations(void)
     db_clear(&db);
     db.now = 1000000;
     db.route = &route;
+    db.one_of = one_of;
     make_route(true);
     make_events(true);
     run();
@@ -479,7 +498,7 @@ static void one_run_of_operations(void)
     for (size_t e = 0; e < n_events; e++)
         CHECK(db.events[e] && !bson_has_field(db.events[e], "_effects"), "event %zu is closed: %s",
               e, db.events[e] ? bson_as_relaxed_extended_json(db.events[e], NULL) : "not there");
-    for (size_t s = 0; s < LANES * 4; s++) {
+    for (size_t s = 0; s < LANES * PER_LANE_ENTITIES; s++) {
         const struct db_entity *entity = &db.entities[s];
 
         CHECK(entity->exists == there[s], "entity %zu: %d", s, entity->exists);
@@ -504,7 +523,16 @@ static void entities_and_their_counters_equal_the_truth(void **state)
     (void)state;
     dice = dice_seed("operations");
     for (int i = 0; i < 20; i++)
-        one_run_of_operations();
+        one_run_of_operations(0);
+}
+
+/* What is unique goes from one entity to the next within a lane, and nobody is refused. */
+static void what_is_unique_goes_from_one_to_the_next(void **state)
+{
+    (void)state;
+    dice = dice_seed("unique");
+    for (int i = 0; i < 10; i++)
+        one_run_of_operations(PER_LANE_ENTITIES);
 }
 
 int main(void)
@@ -512,6 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_equal_the_truth),
         cmocka_unit_test(entities_and_their_counters_equal_the_truth),
+        cmocka_unit_test(what_is_unique_goes_from_one_to_the_next),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -392,6 +392,29 @@ static void with_operation(void)
     db.counters[9].exists = true;
 }
 
+/* What a lane takes away makes room for what it adds behind that. */
+static void removals_come_before_what_is_added_behind_them(void **state)
+{
+    static const char lane;
+    struct write_op *ops = OPS(operation(2, 1, true), operation(3, 2, false));
+
+    (void)state;
+    with_operation();
+    db.one_of = DB_ENTITIES;
+    expect(OPS(operation(1, 1, false)), "I");
+    ops[0].lane = ops[1].lane = &lane;
+    expect(ops, "II");
+    assert_false(db.entities[1].exists);
+    assert_true(db.entities[2].exists);
+    assert_int_equal(db.counters[9].value[1], 1);
+    /* The other order needs no round of its own. */
+    db.one_of = 0;
+    ops = OPS(operation(4, 3, false), operation(5, 4, false), operation(6, 2, true));
+    ops[0].lane = ops[1].lane = ops[2].lane = &lane;
+    expect(ops, "III");
+    assert_int_equal(sent[LOG_WRITE], 1);
+}
+
 /* Its dead letter is delivered again, and now it can be done: once. */
 static void what_was_refused_is_tried_again(void **state)
 {
@@ -399,7 +422,7 @@ static void what_was_refused_is_tried_again(void **state)
 
     (void)state;
     with_operation();
-    db.only_one = true;
+    db.one_of = DB_ENTITIES;
     expect(OPS(operation(1, 1, false), operation(2, 2, false)), "IN");
     assert_int_equal(db.counters[9].value[1], 1);
     db.now += 1;
@@ -428,7 +451,7 @@ static void what_was_done_is_not_tried_again(void **state)
     db.now += 1;
     expect(OPS(operation(1, 1, false)), "D");
     assert_int_equal(sent[LOG_REOPEN], 0);
-    db.only_one = true;
+    db.one_of = DB_ENTITIES;
     expect(OPS(operation(2, 2, false)), "N");
     expect(OPS(operation(2, 2, true)), "D"); /* another event's content: as it was */
 }
@@ -742,6 +765,7 @@ int main(void)
         TEST(the_last_numbers),
         TEST(two_routes_have_ids_of_their_own),
         TEST(the_text_of_a_number),
+        TEST(removals_come_before_what_is_added_behind_them),
         TEST(what_was_refused_is_tried_again),
         TEST(what_was_done_is_not_tried_again),
     };
