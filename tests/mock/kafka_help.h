@@ -25,6 +25,7 @@
 #include "io/kafka.h"
 
 enum { HELP_SLOTS = 64, HELP_PROPERTIES = 16 };
+enum { HELP_PATIENCE = 3 }; /* as PATIENCE in tests/system/harness.py */
 
 /* --- configuration ------------------------------------------------------------------------- */
 
@@ -326,14 +327,13 @@ static inline void *help_member_main(void *arg)
     return NULL;
 }
 
-/* Polls until the condition holds; fails the test after three times what a quiet machine is given.
- */
+/* Polls until the condition holds; fails the test after so many seconds (of a quiet machine). */
 #define help_until(m, seconds, condition)                                                          \
     do {                                                                                           \
-        int64_t help_end = clock_mono_ms() + (int64_t)(seconds)*3000;                              \
+        int64_t help_end = clock_mono_ms() + (int64_t)(seconds)*HELP_PATIENCE * 1000;              \
         while (!(condition)) {                                                                     \
             if (clock_mono_ms() > help_end)                                                        \
-                fail_msg("not within %d s: %s", (int)(seconds)*3, #condition);                     \
+                fail_msg("not within %d s: %s", (int)(seconds)*HELP_PATIENCE, #condition);         \
             (void)help_step((m), 50);                                                              \
         }                                                                                          \
     } while (0)

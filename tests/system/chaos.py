@@ -219,12 +219,15 @@ def random_faults(stack, faults, pause=(0.02, 0.15)):
         fail_point(stack, "off")
 
 
-def feed_until_retried(setup, feed, worker, count=400):
-    """More and more, until a fault has hit a write: a fast worker may be done before the first one comes."""
+ENOUGH_FAULTS = 5
+
+
+def feed_until_retried(setup, feed, worker, faults, count=400):
+    """More and more, until several faults came and one has hit a write: a fast worker may be done before. faults: random_faults()."""
 
     def retried():
         setup.wait_settled(90)
-        if worker.metric("idemsink_retries_total") > 0:
+        if faults[0] > ENOUGH_FAULTS and worker.metric("idemsink_retries_total") > 0:
             return True
         feed.send(count)
 
@@ -292,14 +295,15 @@ def now_in_oplog(stack):
 def insert_order(setup, start, count, seconds=60):
     """The first `count` documents of a collection in the order in which they came into existence: MongoDB's own log tells."""
     found = []
-    deadline = time.monotonic() + seconds
     pipeline = [{"$match": {"operationType": "insert"}}]
     with setup.collection.watch(pipeline, start_at_operation_time=start, max_await_time_ms=200, batch_size=5000) as stream:
-        while len(found) < count:
+        def all_seen():
             change = stream.try_next()
             if change is not None:
                 found.append(change["fullDocument"])
-            assert time.monotonic() < deadline, f"{len(found)} of {count} inserts seen"
+            return len(found) == count
+
+        wait_until(all_seen, seconds, f"{count} inserts seen", pause=0)
     return found
 
 

@@ -33,7 +33,7 @@ class TooLate(AssertionError):
     """Something that was waited for did not come in time; nothing wrong was seen."""
 
 
-def wait_until(condition, seconds, what="the condition"):
+def wait_until(condition, seconds, what="the condition", pause=0.05):
     """Returns the first true value of condition(); fails with `what` after so many seconds (of a quiet machine)."""
     seconds *= PATIENCE
     deadline = time.monotonic() + seconds
@@ -43,7 +43,7 @@ def wait_until(condition, seconds, what="the condition"):
             return value
         if time.monotonic() > deadline:
             raise TooLate(f"{what} did not come true within {seconds} s")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 class Stack:
@@ -145,16 +145,16 @@ class Stack:
             partitions = list(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
             messages, open_partitions = [], set(partitions)
-            deadline = time.monotonic() + 30
-            while open_partitions:
-                assert time.monotonic() < deadline, f"{topic} could not be read"
+
+            def read():
                 message = consumer.poll(1)
-                if message is None:
-                    continue
-                if message.error():
+                if message is not None and message.error():
                     open_partitions.discard(message.partition())
-                else:
+                elif message is not None:
                     messages.append(message)
+                return not open_partitions
+
+            wait_until(read, 30, f"all of {topic} read", pause=0)
             return messages
         finally:
             consumer.close()

@@ -3,16 +3,14 @@ import random
 import time
 
 from chaos import Feed, assert_settled, fast_sessions, watching
+from harness import wait_until
 
 PARTITIONS = 4
 
 
 def wait_documents(setup, feed, count, seconds):
     """Until so many documents are there, or everything is."""
-    deadline = time.monotonic() + seconds
-    while setup.collection.estimated_document_count() < min(count, feed.events):
-        assert time.monotonic() < deadline, f"less than {count} documents after {seconds} s"
-        time.sleep(0.003)
+    wait_until(lambda: setup.collection.estimated_document_count() >= min(count, feed.events), seconds, f"{count} documents", pause=0.003)
 
 
 def kill_along_the_way(setup, feed, start, kills, workers=2):

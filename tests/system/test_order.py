@@ -51,8 +51,9 @@ def test_order_under_random_faults(stack, make, seed, order_by, lane, keys, lane
     feed.send(6000 if lanes == 80 else 60 * lanes + 100, poison=5)
     with watching(setup, feed), random_faults(stack, FAULTS, pause=(0.005, 0.06)) as faults:
         worker = setup.start()
-        feed_until_retried(setup, feed, worker)
-    assert faults[0] > 0
+        feed_until_retried(setup, feed, worker, faults)
+    assert faults[0] > 5
+    assert worker.metric("idemsink_retries_total") > 0
     assert worker.terminate() == 0
     assert_settled(setup, feed)
     assert assert_lanes_in_order(insert_order(setup, start, feed.events), lane) == lanes

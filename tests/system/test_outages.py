@@ -372,8 +372,10 @@ def test_errors_of_the_server_under_load(stack, make, seed):
         with random_faults(stack, faults, pause=(0.01, 0.08)) as count:
             feed.send(4000, poison=10)
             wait_until(lambda: count[0] >= 60 or setup.settled(), 60, "faults")
-            feed_until_retried(setup, feed, worker)
+            feed_until_retried(setup, feed, worker, count)
         setup.wait_settled()
+    assert count[0] > 5
+    assert worker.metric("idemsink_retries_total") > 0
     assert worker.metric("idemsink_dead_letters_total") == worker.metric("idemsink_dead_letters_total", reason="json_syntax") == 10
     assert membership(worker) == before
     assert worker.terminate() == 0
