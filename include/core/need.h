@@ -11,7 +11,8 @@
  *   expiry     TTL on `at` of the ledger, where ledger_expire is set
  *   open       _effects.at of documents whose effects are not done yet (core/log_plan.h), partial
  *
- * What the identity rests on comes first: a server names the unique index that was made first.
+ * What the identity rests on comes first: a server names the unique index that was made first. And
+ * the number comes before the text: whose text is there may have to wait for its group's counter.
  */
 #ifndef IDEMSINK_CORE_NEED_H
 #define IDEMSINK_CORE_NEED_H
@@ -51,6 +52,7 @@ struct need_index {
     struct config_list fields;
     bool unique;
     const char *partial; /* only documents with this field, one of fields; NULL: all */
+    const char *before;  /* made before every unique index with this field; NULL: whenever */
     int64_t expire_s;    /* -1: no TTL */
     bool trust;          /* route.trust_index */
     /* What follows when documents vanish by themselves, as a clause; NULL: that is not ours to

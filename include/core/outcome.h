@@ -64,7 +64,9 @@ struct outcome {
     bool conflict; /* DUPLICATE or NEVER: the stored document is of another payload */
     int code;      /* the server's, 0 when none */
     char *text; /* the server's message, for LOOK, NEVER, SPLIT alone and DOUBT_ALONE; mem_free();
-                 * NULL otherwise. Names index and key: for the dead letter, not for a log */
+                 * names index and key: for the dead letter, not for a log. LATER: set when it is
+                 * held up with its like alone and others of the route go on: what to do about it,
+                 * for the log. NULL otherwise */
 };
 void outcome_clear(struct outcome *o);
 

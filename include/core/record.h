@@ -77,6 +77,7 @@ struct record {
 
     uint32_t attempts; /* how often a write or a dead letter was tried and failed for now */
     struct suspicion suspicion; /* while the server's answers to it are not understood */
+    bool waits;                 /* until somebody acts, while others of its route go on */
     struct rejection rejected;  /* set: goes to the dead-letter topic and nowhere else */
     int64_t offered_at_ms;      /* monotonic; when pipeline_offer() took it */
 

@@ -38,9 +38,10 @@
  *   alone): there = DUPLICATE; twice not there = NEVER unique_conflict; others as core/outcome.h
  *   says. Then what stands before it in the chunk is committed without what stands behind, which
  *   comes next: each operation is written at most twice, whoever is bad.
- * - E11000 on the index of a sequence (its field or template_field is in keyPattern): mode max:
- *   somebody else took the number: the chunk again after a wait. Else the group's counter is behind
- *   what the collection holds, which is no event's fault: LATER (RETRY_CONFIG) for all.
+ * - E11000 on the index of a sequence's number (core/sequence_taken.h): mode max: somebody else
+ * took it: the chunk again after a wait. Else the group's counter is behind what the collection
+ * holds, which is no event's fault: LATER (RETRY_CONFIG) for those of the group from there on, with
+ * a text for the operator; the others without them. On the index of its text: as any other E11000.
  * - All modes of a sequence are numbered inside the transaction here, so that block has no holes
  *   either. Duplicates and events that change nothing take no number; what adds its entity does,
  *   though a later event of the chunk removes it.

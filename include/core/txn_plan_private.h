@@ -9,6 +9,7 @@
 
 #include "core/canonical.h"
 #include "core/entity.h"
+#include "core/sequence_taken.h"
 #include "core/txn_plan.h"
 
 #define TXN_NONE UINT32_MAX
@@ -168,9 +169,9 @@ enum txn_says {
 struct txn_verdict {
     enum txn_says says;
     size_t at;
-    int64_t n;              /* of the reply; -1: it has none */
-    bool number_index;      /* ONE, LOOK: the index of the route's sequence */
-    struct outcome outcome; /* text is the caller's */
+    int64_t n;                 /* of the reply; -1: it has none */
+    enum sequence_taken taken; /* ONE, LOOK */
+    struct outcome outcome;    /* text is the caller's */
 };
 /* n: how many operations the command had. */
 struct txn_verdict txn_judge(const struct txn_call *call, const bson_t *reply, size_t n,

@@ -255,6 +255,22 @@ static bool may_not_expire(const struct need_index *need, const bson_t *index, c
            !bson_has_field(key, need->may_expire);
 }
 
+/* Is this other unique index one that ours has to be made before? */
+static bool must_be_later(const struct need_index *need, const bson_t *key)
+{
+    bool is_id = bson_has_field(key, "_id") && bson_count_keys(key) == 1;
+    bson_iter_t it;
+
+    if (need->use == NEED_IDENTITY)
+        return !is_id;
+    if (need->before == NULL || !bson_iter_init(&it, key))
+        return false;
+    while (bson_iter_next(&it))
+        if (strcmp(bson_iter_key(&it), need->before) == 0)
+            return true;
+    return false;
+}
+
 void index_proof_index(struct index_proof *p, const bson_t *listed)
 {
     bson_t spec, key;
@@ -266,13 +282,12 @@ void index_proof_index(struct index_proof *p, const bson_t *listed)
     if (!sub_document(index, "key", &key))
         return;
     const char *name = text_field(index, "name");
-    bool is_id = bson_has_field(&key, "_id") && bson_count_keys(&key) == 1;
 
     if (may_not_expire(p->need, index, &key))
         snprintf(p->expiring, sizeof p->expiring, "%s", name);
     if (!same_fields(p, &key, &plain)) {
-        if (p->need->use == NEED_IDENTITY && !p->found && !is_id && true_field(index, "unique") &&
-            !p->earlier[0])
+        if (!p->found && !p->earlier[0] && true_field(index, "unique") &&
+            must_be_later(p->need, &key))
             snprintf(p->earlier, sizeof p->earlier, "%s", name);
         return;
     }
@@ -347,12 +362,28 @@ static bool may_not_ask(const struct index_proof *p, struct err *e)
                    p->ns, p->forbidden, p->need->what);
 }
 
+/* A duplicate that is named by another index costs a look-up only; a number would pass for a text.
+ */
+static bool comes_too_late(const struct index_proof *p, struct err *e)
+{
+    if (p->need->use == NEED_IDENTITY || !p->earlier[0])
+        return false;
+    err_set(e, ERR_CONFIG, 0,
+            "%s: the unique index %s on %s was made before the %s, so the server would name it "
+            "where a number is taken, too, and good records would be dead letters; drop it, then "
+            "run: idemsink init -c FILE",
+            p->ns, p->earlier, p->need->before, p->need->what);
+    return true;
+}
+
 bool index_proof_end(const struct index_proof *p, struct err *e)
 {
     if (expires(p, e))
         return false;
     if (p->wrong[0] && !p->found)
         return not_proved(p, e);
+    if (comes_too_late(p, e))
+        return false;
     if (p->forbidden[0])
         return p->need->trust || may_not_ask(p, e);
     /* Every collection gets a unique index on _id when it is made. */
@@ -366,6 +397,8 @@ bool index_proof_may_make(const struct index_proof *p, bool *missing, struct err
         return false;
     if (p->forbidden[0] && !p->need->trust)
         return may_not_ask(p, e);
+    if (comes_too_late(p, e))
+        return false;
     if (p->found || p->need->name[0] == '\0')
         return true;
     if (p->wrong[0])

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "core/log_plan_private.h"
+#include "core/sequence_taken.h"
 
 enum {
     NUMBERS_MAX = 50, /* how many numbers others may have had before an event has to wait */
@@ -171,34 +172,19 @@ bool log_write_next(struct log_plan *p, struct log_command *c)
     return p->n_sent > 0;
 }
 
-/* Names the k-th error an index that ends in the sequence's field or that of its text? */
-static bool is_number_taken(const struct log_plan *p, const bson_t *reply, size_t k)
+/* Which value of the sequence is another document's, as the k-th error has it. */
+static enum sequence_taken taken_of(const struct log_plan *p, const bson_t *reply, size_t k)
 {
-    const struct config_sequence *q = &p->rules.route->sequence;
-    bson_iter_t list, error, at, pattern;
+    bson_iter_t list, error, at;
 
     if (!p->has_number || !reply || !bson_iter_init_find(&list, reply, "writeErrors") ||
         !BSON_ITER_HOLDS_ARRAY(&list) || !bson_iter_recurse(&list, &error))
-        return false;
-    while (bson_iter_next(&error)) {
-        bool here = false, taken = false;
-
-        if (!BSON_ITER_HOLDS_DOCUMENT(&error) || !bson_iter_recurse(&error, &at))
-            continue;
-        while (bson_iter_next(&at)) {
-            if (strcmp(bson_iter_key(&at), "index") == 0)
-                here = bson_iter_as_int64(&at) == (int64_t)k;
-            else if (strcmp(bson_iter_key(&at), "keyPattern") == 0 &&
-                     BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &pattern))
-                while (bson_iter_next(&pattern))
-                    taken = taken || strcmp(bson_iter_key(&pattern), q->field) == 0 ||
-                            (q->template_field[0] != '\0' &&
-                             strcmp(bson_iter_key(&pattern), q->template_field) == 0);
-        }
-        if (here)
-            return taken;
-    }
-    return false;
+        return SEQUENCE_TAKEN_NOTHING;
+    while (bson_iter_next(&error))
+        if (BSON_ITER_HOLDS_DOCUMENT(&error) && bson_iter_recurse(&error, &at) &&
+            bson_iter_find(&at, "index") && bson_iter_as_int64(&at) == (int64_t)k)
+            return sequence_taken_of(p->rules.route, &error);
+    return SEQUENCE_TAKEN_NOTHING;
 }
 
 /* Somebody else had a number of this command. With mode max the numbers behind it are as old, and
@@ -210,18 +196,26 @@ static void forget_numbers(struct log_plan *p)
             p->items[p->sent[k]].numbered = false;
 }
 
-/* Somebody else had its number: another one, after a moment. */
+/*
+ * Somebody else had its number: another one. With mode max after a moment, since he may be at it;
+ * with mode block the counter is above that number by now, and lags far where that is of no use.
+ */
 static void number_again(struct log_plan *p, size_t i)
 {
     struct log_item *item = &p->items[i];
+    bool max = p->rules.route->sequence.mode == SEQUENCE_MAX;
 
     if (++item->numbers >= NUMBERS_MAX) {
-        log_settle(p, i, log_later(RETRY_CONFLICT, 11000));
+        struct outcome o = log_later(max ? RETRY_CONFLICT : RETRY_CONFIG, 11000);
+
+        if (!max)
+            o.text = sequence_number_taken(p->rules.route, group_of(p, i), item->number);
+        log_settle(p, i, o);
         return;
     }
     item->state = LOG_NEW;
     item->numbered = false;
-    if (p->wait_ms == 0)
+    if (max && p->wait_ms == 0)
         log_wait(p);
 }
 
@@ -250,10 +244,16 @@ static void take_answer(struct log_plan *p, size_t k, const bson_t *reply)
     case FATE_LOOK:
         mem_free(p->results[i].text);
         p->results[i].text = NULL;
-        if (is_number_taken(p, reply, k)) {
+        switch (taken_of(p, reply, k)) {
+        case SEQUENCE_TAKEN_NUMBER:
             mem_free(o->text);
             number_again(p, i);
             return;
+        case SEQUENCE_TAKEN_TEXT:
+            o->text = sequence_text_taken(&p->rules.route->sequence, o->text);
+            break;
+        case SEQUENCE_TAKEN_NOTHING:
+            break;
         }
         p->items[i].state = LOG_LOOKING;
         p->results[i] = *o; /* its text is wanted when the read finds nothing */

@@ -154,6 +154,7 @@ static void need_number(const struct config_route *r, bool text, struct needs *o
              : on_route(r, NEED_SEQUENCE, "sequence index", NEED_INDEX_SEQUENCE);
 
     n.partial = text ? q->template_field : q->field;
+    n.before = !text && is_set(q->template) ? q->template_field : NULL;
     bool all = add_group(&n, r, text);
     add_field(&n, n.partial);
     if (all)

@@ -257,20 +257,43 @@ static void cut_before(struct txn_plan *p, size_t member)
         p->part_end = p->chunk.items[member];
 }
 
+/*
+ * The member's number is another document's. Those of its group that came before it have theirs,
+ * those from it on would meet the same document: they wait until somebody acts, the others don't.
+ */
+static void number_taken(struct txn_plan *p, size_t member, int code)
+{
+    const struct txn_chunk *c = &p->chunk;
+    const struct write_op *op = &p->batch.ops[c->items[member]];
+    struct outcome o = {.fate = FATE_LATER, .retry = RETRY_CONFIG, .code = code};
+
+    if (p->batch.route->sequence.mode == SEQUENCE_MAX) { /* somebody was faster */
+        conflict(p);
+        return;
+    }
+    o.text = sequence_number_taken(p->batch.route, op->effects->number->group, c->numbers[member]);
+    for (size_t k = member; k < c->n; k++) {
+        if (c->group_of[k] != c->group_of[member])
+            continue;
+        txn_batch_done(&p->batch, c->items[k], o);
+        o.text = NULL; /* one is enough */
+    }
+    abort_then(p, TXN_STEP_IDLE);
+}
+
 /* A document of the member was refused. Takes o's text. */
 static void member_refused(struct txn_plan *p, size_t member, struct txn_verdict *v)
 {
     size_t i = p->chunk.items[member];
     struct outcome o = v->outcome;
 
-    if (o.fate == FATE_LOOK && v->number_index) {
+    if (o.fate == FATE_LOOK && v->taken == SEQUENCE_TAKEN_NUMBER) {
         mem_free(o.text);
-        if (p->batch.route->sequence.mode == SEQUENCE_MAX)
-            conflict(p);
-        else
-            end_batch(p, RETRY_CONFIG, o.code);
+        number_taken(p, member, o.code);
         return;
     }
+    if (o.fate == FATE_LOOK && v->taken == SEQUENCE_TAKEN_TEXT)
+        o.text = sequence_text_taken(&p->batch.route->sequence, o.text);
     if (o.fate != FATE_LOOK && o.fate != FATE_NEVER) {
         if (p->chunk.n == 1) {
             lone_failure(p, o);

@@ -54,26 +54,6 @@ static void reply_of_one(const bson_t *reply, const bson_iter_t *error, bson_t *
     BSON_APPEND_INT32(out, "ok", 1);
 }
 
-/* Is it the index of the route's sequence that has this value already? */
-static bool is_of_sequence(const bson_iter_t *error, const struct config_route *route)
-{
-    const struct config_sequence *q = &route->sequence;
-    bson_iter_t in, pattern;
-
-    if (!config_has_sequence(route) || !bson_iter_recurse(error, &in) ||
-        !bson_iter_find(&in, "keyPattern") || !BSON_ITER_HOLDS_DOCUMENT(&in) ||
-        !bson_iter_recurse(&in, &pattern))
-        return false;
-    while (bson_iter_next(&pattern)) {
-        const char *name = bson_iter_key(&pattern);
-
-        if (strcmp(name, q->field) == 0 ||
-            (q->template_field && *q->template_field && strcmp(name, q->template_field) == 0))
-            return true;
-    }
-    return false;
-}
-
 /* An operator, another server or the network is needed: what was begun is left. */
 static bool ends_batch(const struct txn_call *call, enum retry_class retry)
 {
@@ -166,7 +146,8 @@ struct txn_verdict txn_judge(const struct txn_call *call, const bson_t *reply, s
         (void)outcome_judge(&one, &alone, 1, &v.outcome);
         bson_destroy(&alone);
         v.says = what_one_says(call, &v.outcome);
-        v.number_index = v.outcome.fate == FATE_LOOK && is_of_sequence(&error, route);
+        if (v.outcome.fate == FATE_LOOK)
+            v.taken = sequence_taken_of(route, &error);
     } else if (call->call.fault != CALL_FINE || is_refused(reply)) {
         (void)outcome_judge(&call->call, reply, 1, &v.outcome);
         v.says = what_whole_says(call, &v.outcome);

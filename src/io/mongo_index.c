@@ -117,7 +117,7 @@ static void warn(const struct index_proof *p)
                  LOG_TEXT("collection", p->ns), LOG_TEXT("index", p->need->what),
                  LOG_TEXT("why", "trust_index = true and no right to look"),
                  LOG_TEXT("missing", p->forbidden));
-    if (p->earlier[0])
+    if (p->earlier[0] && p->need->use == NEED_IDENTITY)
         log_warn("another unique index was made before the dedup index: the server may name it for "
                  "a mere duplicate, which costs a look-up each",
                  LOG_TEXT("collection", p->ns), LOG_TEXT("index", p->earlier),

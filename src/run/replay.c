@@ -166,7 +166,9 @@ static void not_acknowledged(struct replay *r, const struct outcome *o)
 
     if (o->fate == FATE_UNKNOWN || r->why.kind == ERR_NONE)
         (void)err_set(&r->why, kind, o->code, "MongoDB does not acknowledge (%s, code %d): %s",
-                      retry_class_name(o->retry), o->code, outcome_advice(o->retry, o->code));
+                      retry_class_name(o->retry), o->code,
+                      o->fate == FATE_LATER && o->text ? o->text
+                                                       : outcome_advice(o->retry, o->code));
 }
 
 /* The mirrored counters that these have moved, duplicates as in the worker. */

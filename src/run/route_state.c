@@ -15,6 +15,11 @@ struct state {
     int64_t said_at_ms[RETRY_CLASSES]; /* 0: never */
     bool told[RETRY_CLASSES];          /* in this trouble */
     char *text;
+    struct {
+        char *text; /* NULL: none waits */
+        int64_t since_ms, until_ms, said_at_ms;
+        bool told;
+    } part; /* records that wait until somebody acts, while others go on */
 };
 
 struct route_state {
@@ -27,6 +32,12 @@ struct route_state {
     _Atomic uint64_t *stored; /* by first */
     _Atomic uint64_t *cleared;
 };
+
+static bool is_blocked(const struct state *st, enum retry_class why, int64_t now_ms)
+{
+    return (st->why == why && now_ms < st->until_ms) ||
+           (why == RETRY_CONFIG && st->part.text && now_ms < st->part.until_ms);
+}
 
 static void collect(struct buf *out, void *ctx)
 {
@@ -47,7 +58,7 @@ static void collect(struct buf *out, void *ctx)
             metrics_label(&labels, "route", s->config->routes[i].name);
             metrics_label(&labels, "class", retry_class_name((enum retry_class)c));
             metrics_line(out, "idemsink_route_blocked", labels.data,
-                         (int)st->why == c && now_ms < st->until_ms ? 1 : 0);
+                         is_blocked(st, (enum retry_class)c, now_ms));
         }
     }
     (void)pthread_mutex_unlock(&s->lock);
@@ -88,8 +99,10 @@ void route_state_free(struct route_state *s)
 {
     if (s == NULL)
         return;
-    for (size_t i = 0; i < s->config->n_routes; i++)
+    for (size_t i = 0; i < s->config->n_routes; i++) {
         mem_free(s->states[i].text);
+        mem_free(s->states[i].part.text);
+    }
     (void)pthread_mutex_destroy(&s->lock);
     mem_free(s->states);
     mem_free(s->held);
@@ -174,9 +187,54 @@ bool route_state_fine(struct route_state *s, uint32_t route, int64_t *lasted_ms)
     return told;
 }
 
+bool route_state_part_waits(struct route_state *s, uint32_t route, const char *text)
+{
+    struct state *st = &s->states[route];
+    int64_t now_ms = clock_mono_ms();
+
+    (void)pthread_mutex_lock(&s->lock);
+    bool same = st->part.text && strcmp(st->part.text, text) == 0;
+    bool say =
+        st->part.said_at_ms == 0 || now_ms - st->part.said_at_ms >= (same ? SAY_AGAIN_MS : FLAP_MS);
+    if (st->part.text == NULL || now_ms >= st->part.until_ms)
+        st->part.since_ms = now_ms;
+    if (!same) {
+        mem_free(st->part.text);
+        st->part.text = mem_text(text);
+    }
+    st->part.until_ms = now_ms + s->attempt_ms;
+    if (say) {
+        st->part.said_at_ms = now_ms;
+        st->part.told = true;
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return say;
+}
+
+bool route_state_part_goes_on(struct route_state *s, uint32_t route, int64_t *lasted_ms)
+{
+    struct state *st = &s->states[route];
+
+    (void)pthread_mutex_lock(&s->lock);
+    bool told = st->part.told;
+    *lasted_ms = clock_mono_ms() - st->part.since_ms;
+    mem_free(st->part.text);
+    st->part.text = NULL;
+    st->part.told = false;
+    (void)pthread_mutex_unlock(&s->lock);
+    return told;
+}
+
 const atomic_bool *route_state_held(const struct route_state *s)
 {
     return s->held;
+}
+
+/* "route orders, collection shop.orders, for 3 s: what to do" */
+static void add_place(struct buf *out, const struct config_route *r, int64_t ms, const char *todo)
+{
+    buf_printf(out, "route %s, collection %s.%s, for %lld s: %s", r->name, r->database,
+               r->collection, (long long)ms / 1000, todo);
 }
 
 bool route_state_describe(struct route_state *s, struct buf *out)
@@ -189,15 +247,20 @@ bool route_state_describe(struct route_state *s, struct buf *out)
         const struct state *st = &s->states[i];
         const struct config_route *r = &s->config->routes[i];
 
+        if (st->part.text && now_ms < st->part.until_ms) {
+            buf_printf(out, "%srecords wait until somebody acts: ", any ? "\n" : "");
+            add_place(out, r, now_ms - st->part.since_ms, st->part.text);
+            any = true;
+        }
         if (st->why == RETRY_NONE || now_ms >= st->until_ms)
             continue;
         buf_printf(out, "%sMongoDB does not acknowledge: %s", any ? "\n" : "",
                    retry_class_name(st->why));
         if (st->code != 0)
             buf_printf(out, " (code %d)", st->code);
-        buf_printf(out, ", route %s, collection %s.%s, for %lld s", r->name, r->database,
-                   r->collection, (long long)(now_ms - st->since_ms) / 1000);
-        buf_printf(out, ": %s", st->text ? st->text : outcome_advice(st->why, st->code));
+        buf_add_text(out, ", ");
+        add_place(out, r, now_ms - st->since_ms,
+                  st->text ? st->text : outcome_advice(st->why, st->code));
         any = true;
     }
     (void)pthread_mutex_unlock(&s->lock);

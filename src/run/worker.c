@@ -204,6 +204,32 @@ static void trouble(struct worker *w, uint32_t route, const struct record *r,
     buf_clear(&todo);
 }
 
+/* Where others of the route go on, nothing is held. */
+static void part_waits(struct worker *w, uint32_t route, const struct record *r,
+                       const struct outcome *o)
+{
+    const struct config_route *c = &w->shared->config->routes[route];
+
+    if (route_state_part_waits(w->shared->routes, route, o->text))
+        log_error("records wait until somebody acts, others of their route go on",
+                  LOG_TEXT("route", c->name), LOG_TEXT("database", c->database),
+                  LOG_TEXT("collection", c->collection),
+                  LOG_TEXT("class", retry_class_name(o->retry)), LOG_INT("code", o->code),
+                  LOG_TEXT("to_do", o->text), LOG_TEXT("topic", r->topic),
+                  LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
+                  LOG_INT("attempts", r->attempts + 1));
+}
+
+static void part_goes_on(struct worker *w, uint32_t route)
+{
+    int64_t lasted_ms;
+
+    if (route_state_part_goes_on(w->shared->routes, route, &lasted_ms))
+        log_info("records that waited for somebody go on",
+                 LOG_TEXT("route", w->shared->config->routes[route].name),
+                 LOG_INT("after_ms", lasted_ms));
+}
+
 static void trouble_is_over(struct worker *w, uint32_t route)
 {
     int64_t lasted_ms;
@@ -238,7 +264,10 @@ struct verdict {
     const struct outcome
         *blocked; /* the first that was not acknowledged, for no fault of its own */
     const struct record *blocked_record;
+    const struct outcome *late; /* the first that was put off, and not for one before it */
+    const struct record *late_record;
     bool answered; /* something has got its end */
+    bool part;     /* some wait until somebody acts, and the others don't wait for that */
 };
 
 static void reject_suspected(struct record *r, const struct outcome *o)
@@ -274,6 +303,21 @@ static bool judge_unknown(struct worker *w, struct verdict *v, struct record *r,
         return true;
     }
     return false;
+}
+
+/* Nothing of r was applied. Conflicts and locks pass by themselves. */
+static void judge_late(struct worker *w, uint32_t route, struct verdict *v, struct record *r,
+                       const struct outcome *o)
+{
+    bool behind = r->lane != NULL && r->lane == w->late_lane;
+
+    if (o->text) {
+        r->waits = v->part = true;
+        part_waits(w, route, r, o);
+    } else if (v->late == NULL && !behind && o->retry != RETRY_CONFLICT && o->retry != RETRY_LOCK) {
+        v->late = o;
+        v->late_record = r;
+    }
 }
 
 /* A dead letter has its own line. */
@@ -319,6 +363,10 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
             metric_add(w->shared->metrics->routes[route].conflicts, 1);
             log_conflict(r, o);
         }
+        if (r->waits && o->fate != FATE_LATER && o->fate != FATE_UNKNOWN) {
+            r->waits = false;
+            part_goes_on(w, route);
+        }
         if (o->fate == FATE_INSERTED) {
             add_done(w, r, PIPELINE_INSERTED);
         } else if (o->fate == FATE_DUPLICATE) {
@@ -329,6 +377,8 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
         } else if (o->fate == FATE_UNKNOWN && judge_unknown(w, v, r, o)) {
             w->dead[w->n_dead++] = r;
         } else {
+            if (o->fate == FATE_LATER)
+                judge_late(w, route, v, r, o);
             metric_add(w->shared->metrics->retries[o->retry], 1);
             put_off(w, r);
         }
@@ -390,6 +440,8 @@ static const struct outcome *batch_write(struct worker *w, uint32_t route)
     settle_seen(w, w->n);
     if (v.blocked)
         trouble(w, route, v.blocked_record, v.blocked);
+    else if (v.late && !v.answered && !v.part) /* nothing has got its end */
+        trouble(w, route, v.late_record, v.late);
     else if (v.answered)
         trouble_is_over(w, route);
     return outcomes;

@@ -43,6 +43,7 @@ struct db {
     int64_t sequence[4]; /* INT64_MIN: not there */
     bool unique_number;  /* the number of an event is unique in its group */
     size_t one_of;       /* a unique index: of so many entities side by side at most one is there */
+    int64_t taken_text;  /* the number whose text is another document's; 0: none */
 };
 
 /* One statement, with everything that it needs of its own. */
@@ -69,7 +70,7 @@ struct db_flight {
     struct {
         size_t index;
         int code;
-        bool number;
+        const char *about; /* the field that the index is about */
     } errors[4096];
     size_t n_errors, matched;
     int64_t number;
@@ -179,12 +180,12 @@ static inline void db_find(struct db_flight *f, bson_t *document)
     f->found[f->n_found++] = document;
 }
 
-static inline void db_error(struct db_flight *f, int code, bool number)
+static inline void db_error(struct db_flight *f, int code, const char *about)
 {
     CHECK(f->n_errors < 4096, "room");
     f->errors[f->n_errors].index = f->next;
     f->errors[f->n_errors].code = code;
-    f->errors[f->n_errors++].number = number;
+    f->errors[f->n_errors++].about = about;
     f->stopped = f->ordered;
 }
 
@@ -238,7 +239,7 @@ static inline void db_count(struct db *db, struct db_flight *f, const struct db_
             return;
     for (int i = 0; i < 2; i++) {
         if (__builtin_add_overflow(c->value[i], s->by[i], &sum[i])) {
-            db_error(f, 2, false);
+            db_error(f, 2, "");
             return;
         }
     }
@@ -308,9 +309,11 @@ static inline bool db_number_taken(const struct db *db, const bson_t *document)
 static inline void db_write(struct db *db, struct db_flight *f, const struct db_statement *s)
 {
     if (db->events[s->key]) {
-        db_error(f, 11000, false);
+        db_error(f, 11000, "k");
     } else if (db_number_taken(db, s->document)) {
-        db_error(f, 11000, true);
+        db_error(f, 11000, "seq");
+    } else if (db->taken_text && db_number(s->document, "seq") == db->taken_text) {
+        db_error(f, 11000, "ref");
     } else {
         db->events[s->key] = bson_copy(s->document);
         f->matched++;
@@ -397,11 +400,11 @@ static inline void db_entity(struct db *db, struct db_flight *f, const struct db
     switch (f->kind) {
     case LOG_ADD:
         if (!e->exists && db_is_taken(db, s->key)) {
-            db_error(f, 11000, false);
+            db_error(f, 11000, "k");
         } else if (e->exists) {
             f->matched++;
         } else if (!in_time) {
-            db_error(f, 241, false);
+            db_error(f, 241, "");
         } else {
             *e = (struct db_entity){.exists = true,
                                     .has_by = true,
@@ -447,7 +450,7 @@ static inline void db_give_number(struct db *db, struct db_flight *f, const stru
     f->matched++;
     if (f->kind == LOG_START) {
         if (*n != INT64_MIN)
-            db_error(f, 11000, false);
+            db_error(f, 11000, "k");
         else
             *n = db->route->sequence.start - 1;
     } else if (f->kind == LOG_HIGHEST) {
@@ -459,7 +462,7 @@ static inline void db_give_number(struct db *db, struct db_flight *f, const stru
             f->has_number = true;
         }
     } else if (*n != INT64_MIN && *n > INT64_MAX - f->count) {
-        db_error(f, 2, false);
+        db_error(f, 2, "");
     } else if (*n != INT64_MIN) {
         f->number = *n += f->count;
         f->has_number = true;
@@ -548,9 +551,7 @@ static inline void db_answer(struct log_plan *p, const struct db_flight *f)
         BSON_APPEND_INT32(&one, "code", f->errors[k].code);
         BSON_APPEND_UTF8(&one, "errmsg", "index: x");
         if (f->errors[k].code == 11000) {
-            bson_t *pattern = f->errors[k].number
-                                  ? BCON_NEW("g", BCON_INT32(1), "seq", BCON_INT32(1))
-                                  : BCON_NEW("k", BCON_INT32(1));
+            bson_t *pattern = BCON_NEW("g", BCON_INT32(1), f->errors[k].about, BCON_INT32(1));
             BSON_APPEND_DOCUMENT(&one, "keyPattern", pattern);
             bson_destroy(pattern);
         }

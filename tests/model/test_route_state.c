@@ -144,6 +144,48 @@ static void test_described_while_it_is_confirmed(void **state)
     route_state_free(s);
 }
 
+/* Beside what is said of the route, and not in the way of it. */
+static void test_a_part_that_waits(void **state)
+{
+    struct config c = config_of(60000);
+    struct metrics *m = metrics_new();
+    struct route_state *s = route_state_new(&c, m);
+    struct buf page = {0};
+    int64_t lasted_ms;
+
+    (void)state;
+    assert_false(route_state_part_goes_on(s, 2, &lasted_ms));
+    assert_true(route_state_part_waits(s, 2, "raise a"));
+    assert_false(route_state_part_waits(s, 2, "raise a"));
+    assert_false(route_state_part_waits(s, 2, "raise b")); /* soon behind: not said, but shown */
+    assert_true(describes(s,
+                          "records wait until somebody acts: route c, collection shop.other, for "
+                          "0 s: raise b"));
+    assert_false(atomic_load(&route_state_held(s)[2]));
+    (void)route_state_fine(s, 2, &lasted_ms); /* others are written */
+    assert_true(describes(s, "raise b"));
+    assert_true(route_state_trouble(s, 2, RETRY_NETWORK, 0));
+    assert_true(describes(s, "raise b\nMongoDB does not acknowledge: network"));
+    metrics_render(m, &page);
+    assert_non_null(
+        strstr(buf_text(&page), "idemsink_route_blocked{route=\"c\",class=\"config\"} 1"));
+    assert_non_null(
+        strstr(buf_text(&page), "idemsink_route_blocked{route=\"b\",class=\"config\"} 0"));
+    (void)route_state_fine(s, 2, &lasted_ms);
+    assert_true(route_state_part_goes_on(s, 2, &lasted_ms));
+    assert_false(route_state_part_goes_on(s, 2, &lasted_ms));
+    assert_false(describes(s, ""));
+    route_state_free(s);
+
+    c = config_of(0);
+    s = route_state_new(&c, m);
+    (void)route_state_part_waits(s, 2, "raise a"); /* its partitions went away */
+    assert_false(describes(s, ""));
+    buf_clear(&page);
+    metrics_free(m);
+    route_state_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_said_once),
         cmocka_unit_test(test_what_is_held),
         cmocka_unit_test(test_described_while_it_is_confirmed),
+        cmocka_unit_test(test_a_part_that_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -565,6 +565,53 @@ static void an_earlier_unique_index_is_told(void **state)
     }
 }
 
+/* A server names the index that was made first: the number's has to be before its text's. */
+static void the_number_comes_before_the_text(void **state)
+{
+    static const char number[] = "{\"key\":{\"g\":1,\"no\":1}" UNIQUE("n"),
+                      text[] = "{\"key\":{\"ref\":1}" UNIQUE("t"),
+                      plain[] = "{\"key\":{\"ref\":1},\"name\":\"plain\"}",
+                      other[] = "{\"key\":{\"email\":1}" UNIQUE("email_1");
+    static const struct {
+        const char *listed[3];
+        bool fine, missing;
+    } t[] = {{{other, number, text}, true, false}, {{plain, number, text}, true, false},
+             {{number, NULL, NULL}, true, false},  {{other, plain, NULL}, false, true},
+             {{text, number, NULL}, false, false}, {{text, other, NULL}, false, false}};
+    char d[] = "d", g[] = "g", no[] = "no", ref[] = "ref", name[] = "idemsink_sequence",
+         *items[] = {g, no};
+    const struct need_index need = {.use = NEED_SEQUENCE,
+                                    .what = "sequence index",
+                                    .name = name,
+                                    .database = d,
+                                    .collection = d,
+                                    .fields = {items, 2},
+                                    .unique = true,
+                                    .partial = no,
+                                    .before = ref,
+                                    .expire_s = -1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct index_proof p;
+        struct err e = {0};
+        bool missing;
+
+        index_proof_begin(&p, &need);
+        for (size_t j = 0; j < 3 && t[i].listed[j]; j++) {
+            bson_t *index = bson_of(t[i].listed[j]);
+            index_proof_index(&p, index);
+            bson_destroy(index);
+        }
+        assert_int_equal(index_proof_end(&p, &e), t[i].fine);
+        assert_int_equal(index_proof_may_make(&p, &missing, &e), t[i].fine || t[i].missing);
+        assert_int_equal(missing, t[i].missing);
+        if (!t[i].fine && !t[i].missing)
+            assert_non_null(strstr(e.text, "the unique index t on ref was made before the sequence "
+                                           "index"));
+    }
+}
+
 /* Counters may be meant to expire, but not to roll out. */
 static void counters_roll_out_of_capped_ones(void **state)
 {
@@ -600,6 +647,7 @@ int main(void)
         cmocka_unit_test(what_may_be_made),
         cmocka_unit_test(counters_roll_out_of_capped_ones),
         cmocka_unit_test(an_earlier_unique_index_is_told),
+        cmocka_unit_test(the_number_comes_before_the_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

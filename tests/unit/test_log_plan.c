@@ -681,6 +681,56 @@ static void a_number_that_is_taken(void **state)
     free_ops(ops);
 }
 
+static void others_have(int64_t first, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        db.events[50 + k] =
+            BCON_NEW("k", BCON_INT64(50 + k), "g", BCON_INT64(1), "seq", BCON_INT64(first + k));
+}
+
+/* Mode block: another document has the next numbers. It goes past them by itself, without waits;
+ * where there are many, somebody is told how to do that at once, and the others don't wait. */
+static void a_counter_that_lags(void **state)
+{
+    (void)state;
+    with_sequence(SEQUENCE_BLOCK);
+    db.unique_number = true;
+    others_have(5, 3);
+    expect(OPS(numbered(1, 1), numbered(2, 2)), "II");
+    assert_int_equal(db_number(db.events[1], "seq"), 8);
+    assert_int_equal(sent[LOG_WAIT], 0);
+    others_have(9, 60);
+    expect(OPS(numbered(3, 1), numbered(4, 2)), "LI");
+    const struct outcome *o = log_plan_results(plan);
+    assert_int_equal(o[0].retry, RETRY_CONFIG);
+    assert_int_equal(o[0].code, 11000);
+    assert_non_null(strstr(o[0].text, "group { \"_id\" : { \"g\" : 1 } } of the sequence waits"));
+    assert_non_null(strstr(o[0].text, "number, 58, stands in seq"));
+    assert_non_null(strstr(o[0].text, "--raise-sequences"));
+    expect(OPS(numbered(3, 1)), "I");
+    assert_int_equal(db_number(db.events[3], "seq"), 69);
+}
+
+/* Another document has the text: there is no use in other numbers. */
+static void a_text_that_is_taken(void **state)
+{
+    enum config_sequence_mode modes[] = {SEQUENCE_BLOCK, SEQUENCE_MAX};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        with_sequence(modes[i]);
+        db.unique_number = true;
+        db.taken_text = 5;
+        expect(OPS(numbered(1, 1 + (int64_t)i)), "N");
+        const struct outcome *o = log_plan_results(plan);
+        assert_int_equal(o->reason, REASON_UNIQUE_CONFLICT);
+        assert_string_equal(o->text, "another document has its text in ref "
+                                     "(sequence.template_field; the number is in seq): index: x");
+        assert_int_equal(sent[LOG_WRITE], 2);
+        assert_int_equal(sent[LOG_NUMBER] + sent[LOG_HIGHEST], i == 0 ? 2 : 1);
+    }
+}
+
 /* --- documents --- */
 
 /* The last numbers go to those who come first; nobody else is to blame. */
@@ -762,6 +812,8 @@ int main(void)
         TEST(the_highest_and_one),
         TEST(the_highest_is_below_start),
         TEST(a_number_that_is_taken),
+        TEST(a_counter_that_lags),
+        TEST(a_text_that_is_taken),
         TEST(the_last_numbers),
         TEST(two_routes_have_ids_of_their_own),
         TEST(the_text_of_a_number),

@@ -110,10 +110,41 @@ static void sequences(void **state)
          .lines = "look 1 2\nbegin 1\nnumber a 2\ninsert 1#1 2#2 -> 11000@1\nabort\n"
                   "look 2 -> found 2\nbegin 1\nnumber a 1\ninsert 1#1\ncommit",
          .results = "inserted duplicate"},
-        {.name = "gapless: the counter lags, nobody is to blame",
-         .ops = "1 ga|2",
-         .lines = "look 1 2\nbegin 1\nnumber a 1\ninsert 1#1 2#0 -> seq@0\nabort",
-         .results = "later:config later:config"},
+        {.name = "gapless: those of the group from there on wait, nobody else does",
+         .ops = "1 ga|2 gb|3 ga|4 ga|5",
+         .lines = "look 1 2 3 4 5\nbegin 2\nnumber a 3\nnumber b 1\n"
+                  "insert 1#1 2#1 3#2 4#3 5#0 -> seq@2\nabort\n"
+                  "begin 2\nnumber a 1\nnumber b 1\ninsert 1#1 2#1 5#0\ncommit",
+         .results = "inserted inserted later:config later:config inserted",
+         .done = "0 0 0 1 0"},
+        {.name = "block with counters: and what is behind them in their lanes",
+         .ops = "1 lA|2 ga lA|3 lA|4 ga lB|5 lB",
+         .mode = SEQUENCE_BLOCK,
+         .lines = "look 1 2 3 4 5\nbegin 1\nnumber a 2\ninsert 1#0 2#1 3#0 4#2 5#0 -> seq@1\n"
+                  "abort\nbegin 0\ninsert 1#0\ncommit",
+         .results = "inserted later:config later:config later:config later:config"},
+        {.name = "a duplicate of one that waits",
+         .ops = "1 ga|1 ga|2 gb",
+         .lines = "look 1 2\nbegin 2\nnumber a 1\nnumber b 1\ninsert 1#1 2#1 -> seq@0\nabort\n"
+                  "begin 1\nnumber b 1\ninsert 2#1\ncommit",
+         .results = "later:config later:config inserted"},
+        {.name = "its text is another document's: it is to blame, and nobody waits",
+         .ops = "1 ga|2 ga|3 gb",
+         .lines = "look 1 2 3\nbegin 2\nnumber a 2\nnumber b 1\n"
+                  "insert 1#1 2#2 3#1 -> text@0\nabort\nlook 1 2 3\n"
+                  "begin 2\nnumber a 2\nnumber b 1\ninsert 1#1 2#2 3#1 -> text@0\nabort\n"
+                  "look 1 2 3\nbegin 2\nnumber a 1\nnumber b 1\ninsert 2#1 3#1\ncommit",
+         .results = "never:unique_conflict inserted inserted"},
+        {.name = "max: its text, too",
+         .ops = "1 ga",
+         .mode = SEQUENCE_MAX,
+         .lines = "look 1\nbegin 1\nnumber a 1\ninsert 1#1 -> text@0\nabort\nlook 1\n"
+                  "begin 1\nnumber a 1\ninsert 1#1 -> text@0\nabort\nlook 1",
+         .results = "never:unique_conflict"},
+        {.name = "its text, and it is there",
+         .ops = "1 ga",
+         .lines = "look 1\nbegin 1\nnumber a 1\ninsert 1#1 -> text@0\nabort\nlook 1 -> found 1",
+         .results = "duplicate"},
         {.name = "no number of a group can be given: its events, alone",
          .ops = "1 ga|2 gb|3 ga",
          .lines = "look 1 2 3\nbegin 2\nnumber a 2 -> 2\nabort\n"

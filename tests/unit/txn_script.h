@@ -15,8 +15,8 @@
  *   commit   abort   wait
  * Answers: found ..., strange (a document whose key's bytes don't tell), last N, none, CODE@I (in
  * writeErrors), CODE (the whole command), CODEt (with TransientTransactionError), CODEu (with
- * UnknownTransactionCommitResult), seq@I (11000 on the index of the sequence), net, document, wc64,
- * n1, and " at 900": it is 900 from now on.
+ * UnknownTransactionCommitResult), seq@I text@I (11000 on the index of the sequence's number, of
+ * its text), net, document, wc64, n1, and " at 900": it is 900 from now on.
  */
 #ifndef IDEMSINK_TESTS_TXN_SCRIPT_H
 #define IDEMSINK_TESTS_TXN_SCRIPT_H
@@ -215,7 +215,7 @@ static inline void script_found(struct txn_plan *p, const struct txn_command *c,
     }
 }
 
-static inline void script_error(bson_t *reply, int code, int index, bool of_sequence)
+static inline void script_error(bson_t *reply, int code, int index, const char *field)
 {
     bson_t list, one, pattern;
 
@@ -225,7 +225,7 @@ static inline void script_error(bson_t *reply, int code, int index, bool of_sequ
     BSON_APPEND_INT32(&one, "code", code);
     BSON_APPEND_DOCUMENT_BEGIN(&one, "keyPattern", &pattern);
     BSON_APPEND_INT32(&pattern, "group", 1);
-    BSON_APPEND_INT32(&pattern, of_sequence ? "seq" : "other", 1);
+    BSON_APPEND_INT32(&pattern, field, 1);
     bson_append_document_end(&one, &pattern);
     BSON_APPEND_UTF8(&one, "errmsg", "why");
     bson_append_document_end(&list, &one);
@@ -236,8 +236,8 @@ static inline void script_error(bson_t *reply, int code, int index, bool of_sequ
 static inline void script_fault(const char *word, struct txn_call *call, bson_t *reply)
 {
     const char *at = strchr(word, '@');
-    bool seq = strncmp(word, "seq", 3) == 0;
-    int code = seq ? 11000 : script_int(word);
+    bool seq = strncmp(word, "seq@", 4) == 0, text = strncmp(word, "text@", 5) == 0;
+    int code = seq || text ? 11000 : script_int(word);
 
     if (strcmp(word, "net") == 0 || strcmp(word, "document") == 0) {
         call->call.fault = *word == 'n' ? CALL_NETWORK : CALL_DOCUMENT;
@@ -249,7 +249,7 @@ static inline void script_fault(const char *word, struct txn_call *call, bson_t 
         bson_append_document_end(reply, &concern);
     } else if (at) {
         BSON_APPEND_INT32(reply, "n", script_int(at + 1));
-        script_error(reply, code, script_int(at + 1), seq);
+        script_error(reply, code, script_int(at + 1), seq ? "seq" : text ? "ref" : "other");
     } else if (*word == 'n') {
         BSON_APPEND_INT32(reply, "n", script_int(word + 1));
     } else {
@@ -312,7 +312,7 @@ static inline void script_results(struct buf *out, const struct outcome *o, size
 /* --- a run --- */
 
 static char script_c[] = "c", script_d[] = "d", script_h[] = "h", script_f[] = "f",
-            script_q[] = "q", script_seq[] = "seq", script_none[] = "";
+            script_q[] = "q", script_seq[] = "seq", script_ref[] = "ref";
 static struct config_counter script_counters[2] = {
     {.collection = script_c, .database = script_d, .inc = {.n = 1}, .upsert = true},
     {.collection = script_c, .database = script_d, .inc = {.n = 1}}};
@@ -327,7 +327,7 @@ static inline struct config_route script_route(const struct script *s)
     r.lock.fence_database = r.lock.fence = script_f;
     if (strstr(s->ops, " g")) {
         r.sequence = (struct config_sequence){.field = script_seq,
-                                              .template_field = script_none,
+                                              .template_field = script_ref,
                                               .mode = s->mode,
                                               .start = 1,
                                               .collection = script_q,
