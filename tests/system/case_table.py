@@ -18,8 +18,8 @@ SETTLED = ("inserted", "duplicate", "skipped")  # every other outcome is a reaso
 
 ROW_KEYS = {"case", "value", "value_hex", "value_bson", "make", "tombstone", "key", "key_hex", "no_key", "headers", "headers_hex",
             "before", "outcome", "error", "stored"}
-GROUP_KEYS = {"name", "rules", "route", "good", "good_key", "good_headers", "good_stored", "write", "indexes", "validator", "before", "row",
-              "rows"}
+GROUP_KEYS = {"name", "rules", "route", "good", "good_key", "good_headers", "good_stored", "write", "indexes", "validator", "before",
+              "moved", "row", "rows"}
 
 
 class Int32(int):
@@ -212,6 +212,11 @@ class Group:
             collection.create_index([(field, kind) for field, kind in index["keys"]], unique=index.get("unique", False))
         for document in self.table.get("before", []):
             collection.insert_one(extended(document))
+
+    def moved(self):
+        """The counters of its records, if the group says what they are."""
+        good = str(2 * len(self.rows))
+        return [extended(text.replace("@GOOD@", good)) for text in self.table.get("moved", [])]
 
     def records(self):
         return [record for row in self.rows for record in row.records]
