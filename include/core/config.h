@@ -195,6 +195,11 @@ bool config_route_fail(const struct config *c, const char *topic, struct err *e)
 bool config_has_effects(const struct config_route *r);
 bool config_has_operation(const struct config_route *r);
 bool config_has_sequence(const struct config_route *r);
+/* Is the source a placeholder of the template? "{{" is a brace. */
+bool config_is_in_text(const struct config_sequence *q, const char *source);
+/* The first part of the group that the text doesn't name: groups that differ in such parts alone
+ * have equal texts. NULL: none, or there is no text. */
+const char *config_not_in_text(const struct config_sequence *q);
 bool config_has_lock(const struct config_route *r);
 bool config_has_fence(const struct config_route *r); /* its lock has numbers */
 bool config_has_seen(const struct config_route *r);

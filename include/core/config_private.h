@@ -117,6 +117,7 @@ bool config_has_fields(const struct config_route *r);
 /* "database.collection" at the path: *collection, which has both, is parted. */
 bool config_split_namespace(struct config_parse_state *s, char **collection, char **database);
 
+bool config_is_in(const struct config_list *list, const char *text);
 bool config_same_list(const struct config_list *a, const struct config_list *b);
 
 /* A template of the route at the path. */
@@ -138,6 +139,9 @@ bool config_check_routes(struct config_parse_state *s);
 bool config_check_format(struct config_parse_state *s, size_t route);
 bool config_check_invalidations(struct config_parse_state *s);
 bool config_check_effects(struct config_parse_state *s);
+bool config_check_counters(struct config_parse_state *s, size_t route, uint32_t *index);
+/* What removes documents says which. Before what a route without [route.entity] needs. */
+bool config_check_entity_there(struct config_parse_state *s, size_t route);
 bool config_check_collections(struct config_parse_state *s); /* which serve one purpose only */
 
 /* Does this key of [[route.invalidate]] say anything in this mode? */

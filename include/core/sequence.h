@@ -1,7 +1,8 @@
 /*
  * sequence.h - the text that is made of a sequence's number: "{category}-{seq:06}". Pure.
  *
- * Placeholders are sources (core/pick.h) and, exactly once, {seq} or {seq:0N}: N digits at least.
+ * Placeholders are sources (core/pick.h; the configuration takes those of the group alone) and,
+ * exactly once, {seq} or {seq:0N}: N digits at least.
  * Two of them need a text between them (behind the number none that begins with a digit), and a
  * value may not hold the text that ends it, nor end with a part of it that makes one too early:
  * else
@@ -19,7 +20,8 @@ struct sequence_text;
 /* ERR_CONFIG: the text names what is wrong. */
 struct sequence_text *sequence_text_new(const char *text, struct err *e) MUST_CHECK;
 void sequence_text_free(struct sequence_text *t); /* NULL is fine */
-bool sequence_text_needs_payload(const struct sequence_text *t);
+/* The i-th source in it, borrowed from t; NULL: there are no more. */
+const char *sequence_text_source(const struct sequence_text *t, size_t i);
 
 /* Appends what stands before and behind the number. False: a value is missing or no scalar, or
  * holds the text that ends it; *what is the source and *why the reason, borrowed from t. */

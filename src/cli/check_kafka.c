@@ -48,33 +48,81 @@ static bool state_line(struct asking *a, const char *what, const char *topic)
     return true;
 }
 
-static void largest_message(struct asking *a, const char *topic)
+static void largest_message(struct asking *a, const char *topic,
+                            const struct kafka_topic_settings *settings)
 {
-    struct kafka_topic_settings settings;
-    struct err e;
-
     if (a->largest < 0)
         return;
-    if (!kafka_ask_settings(a->asker, topic, &settings, &e) || settings.max_message_bytes < 0) {
+    if (settings->max_message_bytes < 0) {
         a->largest = -1;
         a->largest_of = topic;
-    } else if (settings.max_message_bytes > a->largest) {
-        a->largest = settings.max_message_bytes;
+    } else if (settings->max_message_bytes > a->largest) {
+        a->largest = settings->max_message_bytes;
         a->largest_of = topic;
     }
 }
 
-static void input_topic(struct asking *a, const char *topic)
+static double days(int64_t ms)
 {
+    return (double)ms / 86400000.0;
+}
+
+/* What the ledger has forgotten is new when it is read again. settings NULL: not known, *why. */
+static void ledger_line(struct asking *a, const struct config_route *r, const char *topic,
+                        const struct kafka_topic_settings *settings, const struct err *why)
+{
+    int64_t expire_ms = r->operation.ledger_expire_ms;
     struct buf what = {0};
-    struct err e;
+
+    buf_printf(&what, "ledger of %s for %s", r->name, topic);
+    if (settings == NULL)
+        check_printf(a->checks, what.data, CHECK_UNKNOWN,
+                     "whether ledger_expire is longer than its retention.ms: %s", why->text);
+    else if (settings->compacted || settings->retention_ms < 0)
+        check_printf(a->checks, what.data, CHECK_WARNING,
+                     "forgets after %.3g days (ledger_expire), and the topic keeps records for "
+                     "ever: those that are read again later count again",
+                     days(expire_ms));
+    else if (expire_ms <= settings->retention_ms)
+        check_printf(a->checks, what.data, CHECK_WARNING,
+                     "forgets after %.3g days (ledger_expire), and the topic keeps records for "
+                     "%.3g days (retention.ms): those that are read again in between count again; "
+                     "ledger_expire should be longer",
+                     days(expire_ms), days(settings->retention_ms));
+    else
+        check_printf(a->checks, what.data, CHECK_OK,
+                     "remembers for %.3g days, and the topic for %.3g days", days(expire_ms),
+                     days(settings->retention_ms));
+    buf_clear(&what);
+}
+
+static bool reads(const struct config_route *r, const char *topic)
+{
+    for (size_t i = 0; i < r->topics.n; i++)
+        if (strcmp(r->topics.items[i], topic) == 0)
+            return true;
+    return false;
+}
+
+/* route: by whose expression the topic was found; -1: by its name. */
+static void input_topic(struct asking *a, const char *topic, int route)
+{
+    const struct config *c = a->checks->config;
+    struct kafka_topic_settings settings = {.max_message_bytes = -1};
+    struct buf what = {0};
+    struct err e, why;
 
     named(&what, "topic ", topic);
     if (state_line(a, what.data, topic)) {
         named(&what, "read ", topic);
         (void)check_answer(a->checks, what.data, kafka_ask_read(a->asker, topic, &e), &e,
                            "allowed");
-        largest_message(a, topic);
+        bool known = kafka_ask_settings(a->asker, topic, &settings, &why);
+        largest_message(a, topic, &settings);
+        for (size_t i = 0; i < c->n_routes; i++)
+            if (c->routes[i].operation.ledger_expire_ms > 0 &&
+                ((int)i == route || reads(&c->routes[i], topic)))
+                ledger_line(a, &c->routes[i], topic, known ? &settings : NULL, &why);
     }
     buf_clear(&what);
 }
@@ -106,7 +154,7 @@ static void found_topics(struct asking *a, const struct kafka_topics *topics, in
                                             topics->items[i].name) == 0;
         if (by_name)
             continue;
-        input_topic(a, topics->items[i].name);
+        input_topic(a, topics->items[i].name, route);
         n++;
     }
     if (n == 0) {
@@ -128,7 +176,7 @@ static void input_topics(struct asking *a, const struct kafka_topics *topics)
             if (name[0] == '^')
                 found_topics(a, topics, (int)r, name);
             else if (!named_before(c, r, t))
-                input_topic(a, name);
+                input_topic(a, name, -1);
         }
 }
 

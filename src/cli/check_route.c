@@ -123,6 +123,21 @@ static void order(struct asking *a)
     buf_clear(&text);
 }
 
+/* Allowed: the unique index has what the text leaves out. People may take two for one. */
+static void text(struct asking *a)
+{
+    const struct config_route *r = a->route;
+    const char *source = config_not_in_text(&r->sequence);
+
+    buf_reset(&a->what);
+    buf_printf(&a->what, "text in %s", r->name);
+    if (source != NULL)
+        check_printf(a->checks, a->what.data, CHECK_WARNING,
+                     "sequence.template doesn't name \"%s\" of the group: documents of groups that "
+                     "differ in it get equal texts, which are unique only together with it",
+                     source);
+}
+
 /* *steps: where it can't be told, or is wrong, as with transactions. */
 static void way(struct asking *a, bool *steps)
 {
@@ -153,6 +168,7 @@ static void effects(struct asking *a)
         types(a, &r->counters[i]);
     sequence(a);
     order(a);
+    text(a);
 }
 
 void check_route(struct checks *c, struct mongo *mongo, const struct config_route *r)

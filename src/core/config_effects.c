@@ -1,6 +1,6 @@
 /*
- * config_effects.c - counters, sequences, operations, locks and the seen cache: what each needs,
- * and which of them go together.
+ * config_effects.c - sequences, operations, locks and the seen cache: what each needs, and which of
+ * them go together. Counters: config_counters.c.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -9,9 +9,6 @@
 #include "core/config_private.h"
 #include "core/sequence.h"
 #include "core/template.h"
-
-/* Names that we keep in counter documents ourselves. */
-static const char *const kept_names[] = {"_applied", "_version"};
 
 /* Routes that no file was read for have no texts. */
 static bool is_set(const char *text)
@@ -145,149 +142,6 @@ bool config_effect_has_meaning(const struct config_route *r, const char *key)
     return true;
 }
 
-/* --- counters --- */
-
-static bool check_counter_names(struct config_parse_state *s, size_t i, size_t j)
-{
-    const struct config_counter *c = &s->config->routes[i].counters[j];
-
-    for (size_t k = 0; k < c->inc.n; k++) {
-        const char *name = c->inc.items[k].name;
-
-        config_at(s, "route.%zu.counter.%zu.inc.%s", i, j, name);
-        for (size_t n = 0; n < c->filter.n; n++)
-            if (config_paths_collide(name, c->filter.items[n].name))
-                return config_fail(s,
-                                   "collides with \"%.60s\" of filter, by which the counter is "
-                                   "found",
-                                   c->filter.items[n].name);
-        for (size_t n = 0; n < k; n++)
-            if (config_paths_collide(name, c->inc.items[n].name))
-                return config_fail(s, "collides with \"%.60s\"", c->inc.items[n].name);
-        for (size_t n = 0; n < sizeof kept_names / sizeof kept_names[0]; n++)
-            if (config_paths_collide(name, kept_names[n]))
-                return config_fail(s, "is a name that idemsink keeps for itself");
-        if (config_paths_collide(name, "_id"))
-            return config_fail(s, "_id can't be counted");
-    }
-    for (size_t k = 0; k < c->filter.n; k++)
-        for (size_t n = 0; n < k; n++)
-            if (config_paths_collide(c->filter.items[k].name, c->filter.items[n].name))
-                return config_fail(
-                    config_at(s, "route.%zu.counter.%zu.filter.%s", i, j, c->filter.items[k].name),
-                    "collides with \"%.60s\"", c->filter.items[n].name);
-    return true;
-}
-
-/* Formats without fields have nothing that a path could name. */
-static bool check_counter_sources(struct config_parse_state *s, size_t i, size_t j)
-{
-    const struct config_route *r = &s->config->routes[i];
-    const struct config_counter *c = &r->counters[j];
-    static const char why[] = "a payload of this format has no fields";
-
-    for (size_t k = 0; !config_has_fields(r) && k < c->filter.n; k++)
-        if (*c->filter.items[k].value != '@')
-            return config_fail(
-                config_at(s, "route.%zu.counter.%zu.filter.%s", i, j, c->filter.items[k].name),
-                "\"%.60s\": %s", c->filter.items[k].value, why);
-    for (size_t k = 0; !config_has_fields(r) && k < c->inc.n; k++)
-        if (*c->inc.items[k].value == '"')
-            return config_fail(
-                config_at(s, "route.%zu.counter.%zu.inc.%s", i, j, c->inc.items[k].name),
-                "%.60s: %s", c->inc.items[k].value, why);
-    return true;
-}
-
-/* @topic is the same for all events of an entity where there is one topic. */
-static bool is_of_entity(const struct config_route *r, const char *source)
-{
-    for (size_t j = 0; j < r->entity.key.n; j++)
-        if (strcmp(r->entity.key.items[j], source) == 0)
-            return true;
-    return strcmp(source, "@topic") == 0 && r->topics.n == 1 && *r->topics.items[0] != '^';
-}
-
-/* What removes an entity takes back what added it: the same amount, from the same counter. Both
- * come from the removing event, so nothing may go in that could be another there. */
-static bool check_counter_of_entity(struct config_parse_state *s, size_t i, size_t j)
-{
-    const struct config_route *r = &s->config->routes[i];
-    const struct config_counter *c = &r->counters[j];
-
-    for (size_t k = 0; k < c->filter.n; k++)
-        if (!is_of_entity(r, c->filter.items[k].value))
-            return config_fail(
-                config_at(s, "route.%zu.counter.%zu.filter.%s", i, j, c->filter.items[k].name),
-                "\"%.60s\" is no part of entity.key: an event that removes could name another "
-                "counter than the one that added; possible are the parts of entity.key, and @topic "
-                "in a route of one topic",
-                c->filter.items[k].value);
-    for (size_t k = 0; k < c->inc.n; k++)
-        if (*c->inc.items[k].value == '"')
-            return config_fail(
-                config_at(s, "route.%zu.counter.%zu.inc.%s", i, j, c->inc.items[k].name),
-                "%.60s: with [route.entity] only integers: an event that removes could take back "
-                "another amount than was added",
-                c->inc.items[k].value);
-    return true;
-}
-
-/* Each placeholder is a field of the filter. */
-static bool check_mirror(struct config_parse_state *s, size_t i, size_t j)
-{
-    const struct config_counter *c = &s->config->routes[i].counters[j];
-    const char *at = c->mirror;
-
-    config_at(s, "route.%zu.counter.%zu.mirror", i, j);
-    if (!is_set(at))
-        return true;
-    for (size_t k = 0; k < c->inc.n; k++)
-        if (strcmp(c->inc.items[k].name, "version") == 0)
-            return config_fail(config_at(s, "route.%zu.counter.%zu.inc.version", i, j),
-                               "is the name under which a mirror holds its version; count it under "
-                               "another one, or without mirror");
-    if (!is_set(s->config->redis.uri))
-        return config_fail(s, "needs redis.uri, and there is none");
-    for (size_t open = strcspn(at, "{"); at[open]; open = strcspn(at, "{")) {
-        size_t len = strcspn(at + open + 1, "}");
-        bool known = false;
-
-        for (size_t k = 0; k < c->filter.n; k++)
-            known = known || (strlen(c->filter.items[k].name) == len &&
-                              memcmp(c->filter.items[k].name, at + open + 1, len) == 0);
-        if (at[open + 1 + len] == '\0' || !known)
-            return config_fail(s, "\"{%.*s\" is no field of the counter's filter in braces",
-                               (int)(len < 60 ? len : 60), at + open + 1);
-        at += open + len + 2;
-    }
-    return true;
-}
-
-static bool check_counters(struct config_parse_state *s, size_t i, uint32_t *index)
-{
-    struct config_route *r = &s->config->routes[i];
-
-    for (size_t j = 0; j < r->n_counters; j++) {
-        struct config_counter *c = &r->counters[j];
-
-        c->index = (*index)++;
-        config_at(s, "route.%zu.counter.%zu.filter", i, j);
-        if (c->filter.n == 0)
-            return config_fail(s, "is empty: which counter document is it?");
-        config_at(s, "route.%zu.counter.%zu.inc", i, j);
-        if (c->inc.n == 0)
-            return config_fail(s, "is empty: nothing would be counted");
-        config_at(s, "route.%zu.counter.%zu.collection", i, j);
-        if (!config_split_namespace(s, &c->collection, &c->database) ||
-            !check_counter_names(s, i, j) || !check_counter_sources(s, i, j) ||
-            (config_has_operation(r) && !check_counter_of_entity(s, i, j)) ||
-            !check_mirror(s, i, j))
-            return false;
-    }
-    return true;
-}
-
 /* --- sequences --- */
 
 /* A name of its own at the top of the document, where nothing else is put. */
@@ -317,19 +171,35 @@ static bool check_own_name(struct config_parse_state *s, size_t i, const char *k
     return true;
 }
 
-/* Two values of it can be told apart, and a payload of this format has them. */
+static bool fail_no_part(struct config_parse_state *s, const struct config_list *group,
+                         const char *source)
+{
+    struct buf possible = {0};
+
+    for (size_t j = 0; j < group->n; j++)
+        buf_printf(&possible, ", {%s}", group->items[j]);
+    (void)config_fail(s, "\"{%.60s}\" is no part of sequence.group; possible are {seq}, {seq:0N}%s",
+                      source, buf_text(&possible));
+    buf_clear(&possible);
+    return false;
+}
+
+/* Two values of it can be told apart, and the number is that of the group that it names. */
 static bool check_sequence_template(struct config_parse_state *s, size_t i)
 {
-    const struct config_route *r = &s->config->routes[i];
+    const struct config_sequence *q = &s->config->routes[i].sequence;
     struct err why;
-    struct sequence_text *t = sequence_text_new(r->sequence.template, &why);
-    bool needs_payload = t && sequence_text_needs_payload(t);
+    struct sequence_text *t = sequence_text_new(q->template, &why);
+    const char *source;
+    bool ok = true;
 
-    sequence_text_free(t);
     config_at(s, "route.%zu.sequence.template", i);
-    if (needs_payload && !config_has_fields(r))
-        return config_fail(s, "a value path, and a payload of this format has no fields");
-    return t || config_fail(s, "%s", why.text);
+    if (!t)
+        return config_fail(s, "%s", why.text);
+    for (size_t j = 0; ok && (source = sequence_text_source(t, j)) != NULL; j++)
+        ok = config_is_in(&q->group, source) || fail_no_part(s, &q->group, source);
+    sequence_text_free(t);
+    return ok;
 }
 
 static bool check_sequence_text(struct config_parse_state *s, size_t i)
@@ -349,8 +219,7 @@ static bool check_sequence_text(struct config_parse_state *s, size_t i)
            check_sequence_template(s, i);
 }
 
-/* As a placeholder; "{{" is a brace. */
-static bool is_in_text(const struct config_sequence *q, const char *source)
+bool config_is_in_text(const struct config_sequence *q, const char *source)
 {
     size_t n = strlen(source);
 
@@ -361,6 +230,14 @@ static bool is_in_text(const struct config_sequence *q, const char *source)
             return true;
     }
     return false;
+}
+
+const char *config_not_in_text(const struct config_sequence *q)
+{
+    for (size_t j = 0; is_set(q->template) && j < q->group.n; j++)
+        if (!config_is_in_text(q, q->group.items[j]))
+            return q->group.items[j];
+    return NULL;
 }
 
 /* A unique index has to keep the numbers of each group apart, so the group is in the document, or
@@ -377,7 +254,7 @@ static bool check_sequence_places(struct config_parse_state *s, size_t i)
 
         if (field != NULL)
             q->group_fields.items[q->group_fields.n++] = field;
-        if (field != NULL || (q->mode != SEQUENCE_MAX && is_in_text(q, source)))
+        if (field != NULL || (q->mode != SEQUENCE_MAX && config_is_in_text(q, source)))
             continue;
         config_at(s, "route.%zu.sequence.group.%zu", i, j);
         if (q->mode == SEQUENCE_MAX)
@@ -506,27 +383,49 @@ static bool check_tombstones(struct config_parse_state *s, size_t i)
     return true;
 }
 
+/* Else the event that removes an entity is taken for the one that has added it. */
+static bool check_events_of_entity(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    for (size_t j = 0; j < r->dedup.key.n; j++)
+        if (!config_is_in(&r->entity.key, r->dedup.key.items[j]))
+            return true;
+    return config_fail(config_at(s, "route.%zu.dedup.key", i),
+                       "all of it is in entity.key, so that all events of an entity would be one "
+                       "and the same: what removes it, or adds it again, would be a duplicate of "
+                       "what came first; name what tells the events apart: an id of the event "
+                       "(@header.NAME, a value path), or \"@offset\"");
+}
+
+bool config_check_entity_there(struct config_parse_state *s, size_t i)
+{
+    const struct config_route *r = &s->config->routes[i];
+
+    if (config_has_operation(r))
+        return true;
+    if (r->tombstone == TOMBSTONE_DELETE)
+        return config_fail(config_at(s, "route.%zu.tombstone", i),
+                           "\"delete\" needs [route.entity]: which document is removed?");
+    return !is_set(r->operation.source) ||
+           config_fail(config_at(s, "route.%zu.operation.source", i),
+                       "needs entity.key: which document is removed?");
+}
+
 static bool check_operation(struct config_parse_state *s, size_t i)
 {
     struct config_route *r = &s->config->routes[i];
     struct config_operation *o = &r->operation;
     bool removes = is_set(o->source) || r->tombstone == TOMBSTONE_DELETE;
 
-    if (!config_has_operation(r)) {
-        if (r->tombstone == TOMBSTONE_DELETE)
-            return config_fail(config_at(s, "route.%zu.tombstone", i),
-                               "\"delete\" needs [route.entity]: which document is removed?");
-        if (is_set(o->source))
-            return config_fail(config_at(s, "route.%zu.operation.source", i),
-                               "needs entity.key: which document is removed?");
+    if (!config_has_operation(r))
         return check_alone(s, i, "operation", "source") && check_alone(s, i, "entity", "key");
-    }
     if (!removes)
         return config_fail(config_at(s, "route.%zu.entity.key", i),
                            "nothing removes: set operation.source, or tombstone = \"delete\"");
     if (!check_sources(s, i, "entity.key", &r->entity.key,
                        SOURCE_KEY | SOURCE_HEADER | SOURCE_PATH) ||
-        !check_entity_fields(s, i) || !check_tombstones(s, i) ||
+        !check_entity_fields(s, i) || !check_tombstones(s, i) || !check_events_of_entity(s, i) ||
         (is_set(o->source) && !check_operation_source(s, i)))
         return false;
     if (!is_set(o->source) && (o->insert.n > 0 || o->remove.n > 0))
@@ -693,8 +592,8 @@ bool config_check_effects(struct config_parse_state *s)
 
     find_neighbours(s->config);
     for (size_t i = 0; i < s->config->n_routes; i++)
-        if (!check_together(s, i) || !check_counters(s, i, &index) || !check_sequence(s, i) ||
-            !check_operation(s, i) || !check_sequence_places(s, i) ||
+        if (!check_together(s, i) || !config_check_counters(s, i, &index) ||
+            !check_sequence(s, i) || !check_operation(s, i) || !check_sequence_places(s, i) ||
             !check_shared_entities(s, i) || !check_lock(s, i) || !check_seen(s, i))
             return false;
     return config_check_collections(s);

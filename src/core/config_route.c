@@ -414,6 +414,14 @@ static bool check_dedup(struct config_parse_state *s, size_t i, struct config_ro
     return (!r->dedup.into_id || check_id_names(s, i, &r->dedup.key)) && check_fields(s, i, r);
 }
 
+bool config_is_in(const struct config_list *list, const char *text)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->items[i], text) == 0)
+            return true;
+    return false;
+}
+
 bool config_same_list(const struct config_list *a, const struct config_list *b)
 {
     for (size_t i = 0; i < a->n && i < b->n; i++)
@@ -471,8 +479,8 @@ bool config_check_routes(struct config_parse_state *s)
         struct config_route *r = &s->config->routes[i];
 
         if (!split_collection(s, i, r) || !check_name(s, i) || !check_shape(s, i) ||
-            !config_check_format(s, i) || !check_dedup(s, i, r) || !check_collisions(s, i) ||
-            !check_shared(s, i))
+            !config_check_format(s, i) || !config_check_entity_there(s, i) ||
+            !check_dedup(s, i, r) || !check_collisions(s, i) || !check_shared(s, i))
             return false;
     }
     return true;

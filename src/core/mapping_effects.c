@@ -158,8 +158,8 @@ bool mapping_action(const struct mapping *m, struct record *r, enum effect_actio
     if (!m->has_operation || r->value.ptr == NULL)
         return true;
     if (!operation_word(m, r, &word)) {
-        record_reject(r, REASON_OPERATION_UNKNOWN, 0, "operation: \"%s\" is missing or no text",
-                      o->source);
+        record_reject(r, REASON_OPERATION_UNKNOWN, 0,
+                      "operation: \"%s\" is missing, or its value is no text", o->source);
         return false;
     }
     if (is_one_of(&o->insert, word))
@@ -168,7 +168,9 @@ bool mapping_action(const struct mapping *m, struct record *r, enum effect_actio
     if (is_one_of(&o->remove, word))
         return true;
     record_reject(r, REASON_OPERATION_UNKNOWN, 0,
-                  "operation: \"%s\" is neither one of insert nor one of delete", o->source);
+                  "operation: the value of \"%s\" is neither in operation.insert nor in "
+                  "operation.delete",
+                  o->source);
     return false;
 }
 

@@ -133,15 +133,13 @@ static bool add_group(struct need_index *n, const struct config_route *r, bool t
     bool all = true;
 
     for (size_t i = 0; i < q->group.n; i++) {
-        char *braced = mem_printf("{%s}", q->group.items[i]);
-        bool in_text = text && strstr(q->template, braced) != NULL;
+        bool in_text = text && config_is_in_text(q, q->group.items[i]);
         char *place = in_text ? NULL : config_stored_path(r, q->group.items[i]);
 
         if (place != NULL)
             add_field(n, place);
         all = all && (in_text || place != NULL);
         mem_free(place);
-        mem_free(braced);
     }
     return all;
 }

@@ -51,20 +51,20 @@ static char *literal_of(const char *text, size_t len)
     return out.data;
 }
 
-/* "seq" or "seq:06" */
+/* "seq" or "seq:06"; *digits 0: neither, but meant so. */
 static bool is_number(const char *inside, size_t len, int *digits)
 {
     if (len < 3 || memcmp(inside, "seq", 3) != 0 || (len > 3 && inside[3] != ':'))
         return false;
-    *digits = 1;
-    if (len == 3)
+    *digits = len == 3;
+    if (len < 6 || inside[4] != '0' || inside[5] == '0') /* {seq:6} would be read as six blanks */
         return true;
-    *digits = 0;
-    for (size_t i = 4; i < len && *digits <= DIGITS_MAX; i++) {
-        if (inside[i] < '0' || inside[i] > '9')
-            *digits = DIGITS_MAX + 1;
-        else
-            *digits = *digits * 10 + (inside[i] - '0');
+    for (size_t i = 5; i < len; i++) {
+        if (inside[i] < '0' || inside[i] > '9' || *digits > DIGITS_MAX) {
+            *digits = 0;
+            return true;
+        }
+        *digits = *digits * 10 + (inside[i] - '0');
     }
     return true;
 }
@@ -80,7 +80,9 @@ static bool piece_new(struct sequence_text *t, const char *inside, size_t len, s
         if (t->number != SIZE_MAX)
             return err_set(e, ERR_CONFIG, 0, "the number is there twice");
         if (digits < 1 || digits > DIGITS_MAX)
-            return err_set(e, ERR_CONFIG, 0, "\"{%.*s}\" is not {seq} or {seq:0N}, N of 1 to %d",
+            return err_set(e, ERR_CONFIG, 0,
+                           "\"{%.*s}\" is neither {seq} nor {seq:0N} (N digits at least, 1 to %d; "
+                           "{seq:06} makes 000042)",
                            (int)(len < 40 ? len : 40), inside, DIGITS_MAX);
         t->number = t->n++;
         t->digits = digits;
@@ -156,12 +158,11 @@ void sequence_text_free(struct sequence_text *t)
     mem_free(t);
 }
 
-bool sequence_text_needs_payload(const struct sequence_text *t)
+const char *sequence_text_source(const struct sequence_text *t, size_t i)
 {
-    for (size_t i = 0; i < t->n; i++)
-        if (t->pieces[i].value && template_needs_payload(t->pieces[i].value))
-            return true;
-    return false;
+    size_t at = i < t->number ? i : i + 1;
+
+    return at < t->n ? t->pieces[at].source : NULL;
 }
 
 static bool fill_piece(const struct piece *p, const struct record *r, struct buf *out,

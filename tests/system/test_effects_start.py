@@ -146,3 +146,31 @@ def test_run_says_what_moves(stack, make, topic):
     setup.collection.drop_index("idemsink_sequence_text")  # what is missing is made again
     setup.run_until_end()
     assert "idemsink_sequence_text" in indexes(setup.collection)
+
+
+def test_a_ledger_that_forgets_before_the_topic(stack, make):
+    """Whatever is read again after the ledger has forgotten it counts again: told topic by topic."""
+    topics = [stack.topic(1, retention_ms=value) for value in (24 * 3600000, 96 * 3600000, -1)] + [stack.topic(1, cleanup_policy="compact")]
+    setup = follows(make(topics), ensure_index=True, name="f")
+    assert setup.command("init").returncode == 0
+    status, found = rows(setup)
+    said = [found[f"ledger of f for {topic}"] for topic in topics]
+    assert status == 0 and [verdict for verdict, _ in said] == ["ok", "warning", "warning", "warning"], said
+    assert "4 days (retention.ms)" in said[1][1] and all("for ever" in text for _, text in said[2:])
+    del setup.routes[0]["operation"]["ledger_expire"]
+    assert not [what for what in rows(setup)[1] if what.startswith("ledger of f for")]
+
+
+def test_a_text_that_leaves_out_a_part_of_its_group(stack, make):
+    """Allowed, for the index has that part; warned of, for people don't."""
+    setup = orders(make(stack.topic(1)), ensure_index=True, name="o")
+    assert setup.command("init").returncode == 0 and "text in o" not in rows(setup)[1]
+    setup.routes[0]["sequence"]["group"] = ["tenant", "cat"]
+    setup.routes[0]["sequence"]["collection"] = f"tests.{setup.collection.name}_numbers"
+    setup.collection.drop()
+    assert setup.command("init").returncode == 0
+    status, found = rows(setup)
+    assert status == 0 and found["text in o"][0] == "warning" and '"tenant"' in found["text in o"][1]
+    stack.produce(setup.topics[0], [{"id": i, "tenant": tenant, "cat": "x", "user": "u", "day": 1, "amount": 1} for i, tenant in enumerate("ab")])
+    setup.run_until_end()
+    assert [d["ref"] for d in setup.collection.find()] == ["x-000001"] * 2

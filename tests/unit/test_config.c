@@ -672,7 +672,7 @@ static void the_example_has_no_unknown_key(void **state)
                    (const char *const[]){
                        "redis.uri=redis://h", "route.0.invalidate.0.flavor=3",
                        "route.0.invalidate.0.receivers_echo_safe=true", "route.0.sequence.field=n",
-                       "route.0.sequence.template=\"{c}-{seq}\"",
+                       "route.0.sequence.template=\"{category}-{seq}\"",
                        "route.0.sequence.template_field=t", "route.0.sequence.collection=a.s",
                        "route.0.operation.source=what", "route.0.operation.ledger=a.l",
                        "route.0.lock.key=\"{k}\"", "route.0.lock.fence=a.f",

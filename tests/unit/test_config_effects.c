@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "core/config.h"
 
 #define HEAD                                                                                       \
@@ -98,9 +99,21 @@ static void counters(void **state)
         {HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"u:{_id}\"",
          "f:15:1: route.counter.mirror: needs redis.uri, and there is none"},
         {REDIS HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"u:{name}\"",
-         "f:17:1: route.counter.mirror: \"{name\" is no field of the counter's filter in braces"},
+         "f:17:1: route.counter.mirror: {name} is no field of the counter's filter; the fields of "
+         "filter are {_id}"},
         {REDIS HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"u:{_id\"",
-         "f:17:1: route.counter.mirror: \"{_id\" is no field of the counter's filter in braces"},
+         "f:17:1: route.counter.mirror: a brace has no partner"},
+        {REDIS HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"likes\"",
+         "f:17:1: route.counter.mirror: {_id} is missing, so that counters which differ in it "
+         "alone would share one key of Redis; the fields of filter are {_id}"},
+        {REDIS HEAD DEDUP COUNTER "filter = {a = \"u\", \"b.c\" = \"v\"}\n" BY_ONE
+                                  "mirror = \"k:{a}\"",
+         "f:17:1: route.counter.mirror: {b.c} is missing, so that counters which differ in it "
+         "alone would share one key of Redis; the fields of filter are {a}, {b.c}"},
+        {REDIS HEAD DEDUP COUNTER BY_USER BY_ONE "mirror = \"k:{_id}\"\n" COUNTER BY_USER
+                                                 "inc = {m = 1}\nmirror = \"k:{_id}\"",
+         "f:22:1: route.counter.mirror: is the key of another counter of route \"d.c\", too, and "
+         "Redis would take the values of one of them alone: name another key"},
         {HEAD "format = \"bytes\"\n"
               "[route.dedup]\nkey = [\"@offset\"]\ninto = \"_id\"\n" COUNTER BY_USER BY_ONE,
          "f:15:11: route.counter.filter._id: \"u\": a payload of this format has no fields"},
@@ -110,13 +123,13 @@ static void counters(void **state)
               "inc = {n = \"v\"}",
          "f:16:8: route.counter.inc.n: \"v\": a payload of this format has no fields"},
         {HEAD "tombstone = \"delete\"\n"
-              "[route.dedup]\nkey = [\"@key\"]\n"
+              "[route.dedup]\nkey = [\"@offset\"]\n"
               "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n" COUNTER BY_USER BY_ONE,
          "f:17:11: route.counter.filter._id: \"u\" is no part of entity.key: an event that removes "
          "could name another counter than the one that added; possible are the parts of "
          "entity.key, and @topic in a route of one topic"},
         {HEAD "tombstone = \"delete\"\n"
-              "[route.dedup]\nkey = [\"@key\"]\n"
+              "[route.dedup]\nkey = [\"@offset\"]\n"
               "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]\n" COUNTER
               "filter = {_id = \"@key\"}\n"
               "inc = {n = \"v\"}",
@@ -176,6 +189,20 @@ static void sequences(void **state)
          "f:14:1: route.sequence.template_field: is the field of the number, too"},
         {HEAD DEDUP SEQUENCE "template = \"{seq}\"\ntemplate_field = \"id\"",
          "f:14:1: route.sequence.template_field: \"id\" is a field of the dedup key"},
+        {HEAD DEDUP SEQUENCE "group = [\"a\", \"b.c\"]\n"
+                             "template = \"{a}-{A}-{seq}\"\ntemplate_field = \"r\"",
+         "f:14:1: route.sequence.template: \"{A}\" is no part of sequence.group; possible are "
+         "{seq}, {seq:0N}, {a}, {b.c}"},
+        {HEAD DEDUP SEQUENCE "group = [\"a\"]\n"
+                             "template = \"{seq}-{a:02}\"\ntemplate_field = \"r\"",
+         "f:14:1: route.sequence.template: \"{a:02}\" is no part of sequence.group; possible are "
+         "{seq}, {seq:0N}, {a}"},
+        {HEAD DEDUP SEQUENCE "template = \"{x}-{seq}\"\ntemplate_field = \"r\"",
+         "f:13:1: route.sequence.template: \"{x}\" is no part of sequence.group; possible are "
+         "{seq}, {seq:0N}"},
+        {HEAD DEDUP SEQUENCE "template = \"{seq:6}\"\ntemplate_field = \"r\"",
+         "f:13:1: route.sequence.template: \"{seq:6}\" is neither {seq} nor {seq:0N} (N digits at "
+         "least, 1 to 19; {seq:06} makes 000042)"},
         {HEAD DEDUP SEQUENCE "template = \"{a}{seq}\"\ntemplate_field = \"r\"",
          "f:13:1: route.sequence.template: nothing stands between \"{a}\" and what follows it, so "
          "nobody could tell where one ends: put a separator there"},
@@ -185,8 +212,9 @@ static void sequences(void **state)
         {HEAD "format = \"string\"\n"
               "[route.dedup]\nkey = [\"@key\"]\ninto = \"_id\"\n" SEQUENCE
               "template = \"{a}-{seq}\"\ntemplate_field = \"r\"",
-         "f:15:1: route.sequence.template: a value path, and a payload of this format has no "
-         "fields"},
+         "f:15:1: route.sequence.template: \"{a}\" is no part of sequence.group; possible are "
+         "{seq}, "
+         "{seq:0N}"},
         {HEAD DEDUP SEQUENCE "start = \"x\"",
          "f:13:1: route.sequence.start: \"x\" is not an integer"},
         {HEAD DEDUP SEQUENCE "template = \"{a}\"\ntemplate_field = \"r\"",
@@ -196,6 +224,11 @@ static void sequences(void **state)
     (void)state;
     CHECK_ALL(mistakes);
 }
+
+#define SAME_EVENT                                                                                 \
+    "all of it is in entity.key, so that all events of an entity would be one and the same: what " \
+    "removes it, or adds it again, would be a duplicate of what came first; name what tells the "  \
+    "events apart: an id of the event (@header.NAME, a value path), or \"@offset\""
 
 static void operations(void **state)
 {
@@ -208,6 +241,13 @@ static void operations(void **state)
          "f:12:1: route.entity.fields: has no meaning without entity.key"},
         {HEAD "tombstone = \"delete\"\n" DEDUP,
          "f:9:1: route.tombstone: \"delete\" needs [route.entity]: which document is removed?"},
+        {HEAD "tombstone = \"delete\"\n[route.dedup]\nkey = [\"@key\"]\n",
+         "f:9:1: route.tombstone: \"delete\" needs [route.entity]: which document is removed?"},
+        {HEAD "tombstone = \"delete\"\n[route.dedup]\nkey = [\"@key\"]\n"
+              "[route.entity]\nkey = [\"@key\"]\nfields = [\"k\"]",
+         "f:11:1: route.dedup.key: " SAME_EVENT},
+        {HEAD "[route.dedup]\nkey = [\"b\", \"a\"]\n" ENTITY OPERATION,
+         "f:10:1: route.dedup.key: " SAME_EVENT},
         {HEAD DEDUP ENTITY, "f:12:1: route.entity.key: nothing removes: set operation.source, or "
                             "tombstone = \"delete\""},
         {HEAD DEDUP ENTITY "[route.operation]\nsource = \"what\"\ninsert = [\"x\"]",
@@ -391,12 +431,19 @@ static struct config *accepted(const char *toml)
     return c;
 }
 
+#define MIRRORED                                                                                   \
+    "[[route.counter]]\ncollection = \"d.users\"\nfilter = {_id = \"a\"}\n" BY_ONE                 \
+    "mirror = \"k:{_id}\"\n"
+
 /* What two may share; and @topic where there is one. */
 static void shared(void **state)
 {
     static const char *const all[] = {
         HEAD DEDUP COUNTER_IN("d.users") COUNTER_IN("d.users") SECOND("d.e") COUNTER_IN("d.users"),
         HEAD DEDUP SEQUENCE SECOND("d.c") SEQUENCE,
+        REDIS HEAD DEDUP MIRRORED SECOND("d.e") MIRRORED,
+        HEAD "[route.dedup]\nkey = [\"a\", \"id\"]\n" ENTITY OPERATION,
+        HEAD DEDUP SEQUENCE "group = [\"a\"]\ntemplate = \"{{a}}{seq}\"\ntemplate_field = \"r\"",
         REDIS HEAD DEDUP FENCE SECOND("d.e") FENCE,
         HEAD DEDUP ENTITY OPERATION COUNTER "filter = {_id = \"@topic\"}\n" BY_ONE,
         HEAD DEDUP SEQUENCE "mode = \"max\"\n" SECOND("d.e") SEQUENCE "mode = \"max\"\n",
@@ -405,6 +452,31 @@ static void shared(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         config_free(accepted(all[i]));
+}
+
+/* Such texts are allowed, and check --connect warns of them. */
+static void text_without_a_part(void **state)
+{
+    static const struct {
+        const char *toml, *part;
+    } rows[] = {
+        {"group = [\"a\", \"b\"]\ntemplate = \"{a}-{seq}\"\ntemplate_field = \"r\"", "b"},
+        {"group = [\"a\", \"b\"]\ntemplate = \"{b}-{seq}-{a}\"\ntemplate_field = \"r\"", NULL},
+        {"group = [\"a\"]\ntemplate = \"{{a}}{seq}\"\ntemplate_field = \"r\"", "a"},
+        {"group = [\"a\"]", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *toml = mem_printf("%s%s", HEAD DEDUP SEQUENCE, rows[i].toml);
+        struct config *c = accepted(toml);
+        const char *part = config_not_in_text(&c->routes[0].sequence);
+
+        if ((part == NULL) != (rows[i].part == NULL) || (part && strcmp(part, rows[i].part) != 0))
+            fail_msg("%s: %s", rows[i].toml, part ? part : "none");
+        config_free(c);
+        mem_free(toml);
+    }
 }
 
 /* What is not said. */
@@ -453,6 +525,7 @@ int main(void)
                                        cmocka_unit_test(counters_of_entities),
                                        cmocka_unit_test(collections),
                                        cmocka_unit_test(shared),
+                                       cmocka_unit_test(text_without_a_part),
                                        cmocka_unit_test(defaults),
                                        cmocka_unit_test(none)};
 

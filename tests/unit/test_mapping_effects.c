@@ -246,12 +246,12 @@ static void numbers(void **state)
          "effect_value: sequence.group: \"b\" is missing"},
         {ROUTE DEDUP NUMBER "group = [\"a\"]", "{\"id\":1,\"a\":[1]}",
          "effect_value: sequence.group: \"a\" is an object or an array"},
-        {ROUTE DEDUP NUMBER "template = \"{a}-{seq}\"\ntemplate_field = \"ref\"",
+        {ROUTE DEDUP NUMBER "group = [\"a\"]\ntemplate = \"{a}-{seq}\"\ntemplate_field = \"ref\"",
          "{\"id\":1,\"a\":\"x-y\"}",
          "effect_value: sequence.template: \"a\" holds the text that stands behind it in "
          "sequence.template"},
-        {ROUTE DEDUP NUMBER "template = \"{a}-{seq}\"\ntemplate_field = \"ref\"", "{\"id\":1}",
-         "effect_value: sequence.template: \"a\" is missing or no scalar"},
+        {ROUTE DEDUP NUMBER "group = [\"a\"]\ntemplate = \"{a}-{seq}\"\ntemplate_field = \"ref\"",
+         "{\"id\":1}", "effect_value: sequence.group: \"a\" is missing"},
         {ROUTE DEDUP NUMBER "template = \"{seq}\"\ntemplate_field = \"ref\"",
          "{\"id\":1,\"ref\":null}",
          "unsafe_name: the document has a field \"ref\" of its own, where sequence.template_field "
@@ -286,13 +286,17 @@ static void operations(void **state)
         {FOLLOWS NUMBER, "{\"id\":1,\"what\":\"unfollow\",\"from\":2,\"to\":\"x\"}",
          "delete{\"_id\":1} entity{\"from\":2,\"to\":\"x\"} {}"},
         {FOLLOWS, "{\"id\":1,\"what\":\"Follow\",\"from\":2,\"to\":\"x\"}",
-         "operation_unknown: operation: \"what\" is neither one of insert nor one of delete"},
+         "operation_unknown: operation: the value of \"what\" is neither in operation.insert nor "
+         "in "
+         "operation.delete"},
         {FOLLOWS, "{\"id\":1,\"what\":\"follow\\u0000\",\"from\":2,\"to\":\"x\"}",
-         "operation_unknown: operation: \"what\" is neither one of insert nor one of delete"},
+         "operation_unknown: operation: the value of \"what\" is neither in operation.insert nor "
+         "in "
+         "operation.delete"},
         {FOLLOWS, "{\"id\":1,\"what\":7,\"from\":2,\"to\":\"x\"}",
-         "operation_unknown: operation: \"what\" is missing or no text"},
+         "operation_unknown: operation: \"what\" is missing, or its value is no text"},
         {FOLLOWS, "{\"id\":1,\"from\":2,\"to\":\"x\"}",
-         "operation_unknown: operation: \"what\" is missing or no text"},
+         "operation_unknown: operation: \"what\" is missing, or its value is no text"},
         {FOLLOWS, "{\"id\":1,\"what\":\"unfollow\",\"from\":2}",
          "effect_value: entity: \"to\" is missing"},
         {FOLLOWS, "{\"what\":\"unfollow\",\"from\":2,\"to\":3}",

@@ -14,6 +14,9 @@
 #include "base/mem.h"
 #include "core/sequence.h"
 
+#define NO_NUMBER                                                                                  \
+    " is neither {seq} nor {seq:0N} (N digits at least, 1 to 19; {seq:06} makes 000042)"
+
 /* --- what can't be meant --- */
 
 static void refused_at_start(void **state)
@@ -26,13 +29,15 @@ static void refused_at_start(void **state)
         {"{{seq}}", "{seq} is missing"},
         {"{seq}-{seq}", "the number is there twice"},
         {"{seq:06}-{seq}", "the number is there twice"},
-        {"{seq:0}", "\"{seq:0}\" is not {seq} or {seq:0N}, N of 1 to 19"},
-        {"{seq:}", "\"{seq:}\" is not {seq} or {seq:0N}, N of 1 to 19"},
-        {"{seq:020}", "\"{seq:020}\" is not {seq} or {seq:0N}, N of 1 to 19"},
-        {"{seq:99999999999999999999}",
-         "\"{seq:99999999999999999999}\" is not {seq} or {seq:0N}, N of 1 to 19"},
-        {"{seq:0x}", "\"{seq:0x}\" is not {seq} or {seq:0N}, N of 1 to 19"},
-        {"{seq:-6}", "\"{seq:-6}\" is not {seq} or {seq:0N}, N of 1 to 19"},
+        {"{seq:0}", "\"{seq:0}\"" NO_NUMBER},
+        {"{seq:}", "\"{seq:}\"" NO_NUMBER},
+        {"{seq:020}", "\"{seq:020}\"" NO_NUMBER},
+        {"{seq:99999999999999999999}", "\"{seq:99999999999999999999}\"" NO_NUMBER},
+        {"{seq:0x}", "\"{seq:0x}\"" NO_NUMBER},
+        {"{seq:6}", "\"{seq:6}\"" NO_NUMBER},
+        {"{seq:006}", "\"{seq:006}\"" NO_NUMBER},
+        {"{seq:06x}", "\"{seq:06x}\"" NO_NUMBER},
+        {"{seq:-6}", "\"{seq:-6}\"" NO_NUMBER},
         {"{seq", "a brace has no partner (\"{{\" is a brace)"},
         {"seq}", "a brace has no partner (\"{{\" is a brace)"},
         {"{seq}-}", "a brace has no partner (\"{{\" is a brace)"},
@@ -44,7 +49,7 @@ static void refused_at_start(void **state)
         {"{a}-{b.c}{seq}", "nothing stands between \"{b.c}\" and what follows it, so nobody could "
                            "tell where one ends: put a separator there"},
         {"{seq}0{a}", "a digit stands behind {seq}, so nobody could tell where the number ends"},
-        {"{b}-{seq:4}1-{a}",
+        {"{b}-{seq:04}1-{a}",
          "a digit stands behind {seq}, so nobody could tell where the number ends"},
         {"{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{a}-{seq}",
          "more than 16 placeholders"},
@@ -116,11 +121,11 @@ static void what_is_made(void **state)
         {"{seq}", "{}", 7, "7"},
         {"{a}-{b}-{seq:06}", "{\"a\": \"food\", \"b\": 12}", 42, "food-12-000042"},
         {"{seq}/{a}", "{\"a\": true}", 1, "1/true"},
-        {"no {seq:3}.", "{}", 5, "no 005."},
-        {"no {seq:3}.", "{}", 12345, "no 12345."},
+        {"no {seq:03}.", "{}", 5, "no 005."},
+        {"no {seq:03}.", "{}", 12345, "no 12345."},
         {"{seq:019}", "{}", INT64_MAX, "9223372036854775807"},
         {"{seq}", "{}", INT64_MIN, "-9223372036854775808"},
-        {"{seq:4}", "{}", -7, "-0007"},
+        {"{seq:04}", "{}", -7, "-0007"},
         {"{seq}", "{}", 0, "0"},
         {"{{{seq}}}", "{}", 8, "{8}"},
         {"{a}0{seq}0", "{\"a\": \"x\"}", 8, "x080"},
@@ -156,26 +161,21 @@ static void what_is_made(void **state)
     }
 }
 
-static void needs_payload(void **state)
+static void sources(void **state)
 {
-    static const struct {
-        const char *template;
-        bool needs;
-    } cases[] = {{"{seq}", false},
-                 {"{@key}-{seq}", false},
-                 {"{@header.x}-{@topic}-{seq}", false},
-                 {"{a}-{seq}", true},
-                 {"{@key}-{seq}-{a.b}", true}};
+    struct err e = {0};
+    struct sequence_text *t = sequence_text_new("{{x}}{a.b}-{seq:03}-{@key}.{@topic}", &e);
 
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct err e = {0};
-        struct sequence_text *t = sequence_text_new(cases[i].template, &e);
-
-        assert_non_null(t);
-        assert_int_equal(sequence_text_needs_payload(t), cases[i].needs);
-        sequence_text_free(t);
-    }
+    assert_non_null(t);
+    assert_string_equal(sequence_text_source(t, 0), "a.b");
+    assert_string_equal(sequence_text_source(t, 1), "@key");
+    assert_string_equal(sequence_text_source(t, 2), "@topic");
+    assert_null(sequence_text_source(t, 3));
+    sequence_text_free(t);
+    t = sequence_text_new("{seq}", &e);
+    assert_null(sequence_text_source(t, 0));
+    sequence_text_free(t);
     sequence_text_free(NULL);
 }
 
@@ -210,9 +210,9 @@ static void two_never_make_one(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_at_start), cmocka_unit_test(what_is_made),
-        cmocka_unit_test(needs_payload), cmocka_unit_test(two_never_make_one)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refused_at_start),
+                                       cmocka_unit_test(what_is_made), cmocka_unit_test(sources),
+                                       cmocka_unit_test(two_never_make_one)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
