@@ -213,6 +213,7 @@ static void what_a_payload_says_is_not_done(void **state)
 {
     struct write_op *other = OPS(event(2, 1, 1, 2, 1));
     struct log_id id;
+    bson_t *left;
 
     (void)state;
     db.counters[3].exists = true;
@@ -224,7 +225,9 @@ static void what_a_payload_says_is_not_done(void **state)
     expect(OPS(event(1, 1, 1, 2, 1)), "D");
     assert_int_equal(db.counters[3].value[0], 0);
     assert_false(db.counters[1].exists);
-    assert_non_null(db_effects(&db, 1));
+    left = db_effects(&db, 1);
+    assert_non_null(left);
+    bson_destroy(left);
     free_ops(other);
 }
 
