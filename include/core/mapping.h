@@ -93,6 +93,10 @@ enum mapping_verdict mapping_build(const struct mapping *m, struct record *r, st
 void mapping_invalidations(const struct mapping *m, struct record *r, bool inserted,
                            struct invalidation_list *out, size_t *skipped);
 
+/* For people: the value of the payload that makes the lane, as {order_by: value}. False: something
+ * else makes it. r has been to mapping_order(). */
+bool mapping_order_value(const struct mapping *m, const struct record *r, bson_t *out);
+
 /* For people: each target that mapping_invalidations() would leave out. source: the placeholder in
  * braces ("order.user"); NULL: the text as a whole is empty, or no UTF-8 where it has to be. */
 typedef void left_out_fn(void *ctx, const struct config_invalidate *rule, const char *source);

@@ -24,6 +24,11 @@ const bson_t **mirror_moved(const struct write_op *const *ops, size_t n, uint32_
 void mirror_filter(const bson_t *const *filters, size_t n, bson_t *out);
 void mirror_projection(const struct config_counter *c, bson_t *out);
 
+/* Appends its key of Redis. document: one that has the fields of the filter, or an operation's
+ * filter itself. False: a field is missing, empty or no scalar; something may have been appended.
+ */
+bool mirror_key(const struct config_counter *c, const bson_t *document, struct buf *out);
+
 /* Adds what Redis is told of the document as it was read; rule is the counter's index. False: its
  * key can't be filled (a field of the filter is missing, empty or no scalar): nothing is added. */
 bool mirror_add(const struct config_counter *c, const bson_t *document,

@@ -204,6 +204,11 @@ static enum exit_code show(struct explaining *x, uint32_t route, struct mapping 
     if (x->args->offset)
         add_record(&sheet, x->record);
     code = explain_rows(&in, x->record, &sheet);
+    if (!x->args->offset && x->record->value.ptr != NULL && x->record->value.len == 0)
+        sheet_add(&sheet, "hint",
+                  "stdin was empty, which is an empty value; a record without a value (a "
+                  "tombstone, which removes where tombstone = \"delete\") is --null",
+                  NULL);
     sheet_print(&sheet, x->args->json, stdout);
     sheet_clear(&sheet);
     return code;

@@ -16,24 +16,37 @@ enum { DIFFERENCES_MAX = 20 };
 
 /* --- the lane --- */
 
-static void lane_text(const struct record *r, struct buf *out)
+static void add_lane_bytes(struct slice bytes, struct buf *out)
+{
+    buf_add_text(out, ": \"");
+    if (payload_is_utf8(bytes)) {
+        buf_add_json(out, bytes.ptr, bytes.len);
+    } else {
+        buf_add_text(out, "0x");
+        for (size_t i = 0; i < bytes.len; i++)
+            buf_printf(out, "%02x", ((const unsigned char *)bytes.ptr)[i]);
+    }
+    buf_add_char(out, '"');
+}
+
+static void lane_text(const struct explain_in *in, const struct record *r, struct buf *out)
 {
     static const char *const spaces[] = {"the Kafka key", "the dedup key", "a value of the record",
                                          "the whole partition",
                                          "none: the record is a lane of its own"};
+    bson_t value = BSON_INITIALIZER;
 
     buf_add_text(out, spaces[r->order_space]);
-    if (r->order_space != ORDER_KEY)
-        return;
-    buf_add_text(out, ": \"");
-    if (payload_is_utf8(r->order_key)) {
-        buf_add_json(out, r->order_key.ptr, r->order_key.len);
-    } else {
-        buf_add_text(out, "0x");
-        for (size_t i = 0; i < r->order_key.len; i++)
-            buf_printf(out, "%02x", ((const unsigned char *)r->order_key.ptr)[i]);
+    if (mapping_order_value(in->mapping, r, &value)) {
+        char *json = bson_as_relaxed_extended_json(&value, NULL);
+
+        buf_add_text(out, ": ");
+        buf_add_json_shown(out, json ? json : "{}", json ? strlen(json) : 2);
+        bson_free(json);
+    } else if (r->order_space == ORDER_KEY || r->order_space == ORDER_VALUE) {
+        add_lane_bytes(r->order_key, out); /* or a header's */
     }
-    buf_add_char(out, '"');
+    bson_destroy(&value);
 }
 
 /* --- the write --- */
@@ -408,7 +421,7 @@ enum exit_code explain_rows(const struct explain_in *in, struct record *r, struc
     sheet_printf(out, "route", "%s -> %s.%s", in->route->name, in->route->database,
                  in->route->collection);
     mapping_order(in->mapping, r);
-    lane_text(r, &lane);
+    lane_text(in, r, &lane);
     sheet_add(out, "lane", buf_text(&lane), NULL);
     buf_clear(&lane);
     switch (mapping_build(in->mapping, r, &op)) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/explain.h"
+#include "core/mirror.h"
 #include "core/sequence.h"
 
 static void add_json_text(struct buf *json, const char *name, const char *text)
@@ -76,6 +77,24 @@ static int64_t amount(const struct effects *f, const struct effect_move *move, s
     return f->action == EFFECT_DELETE ? -move->by[i] : move->by[i];
 }
 
+/* Where its values are to be found in Redis afterwards. */
+static void add_mirror(const struct config_counter *c, const bson_t *filter, struct buf *text,
+                       struct buf *json)
+{
+    struct buf key = {0};
+
+    if (mirror_wanted(c) && mirror_key(c, filter, &key)) {
+        buf_add_text(text, "; mirror ");
+        buf_add_json_shown(text, key.data, key.len);
+        buf_add_char(json, ',');
+        add_json_text(json, "mirror", key.data);
+    } else if (mirror_wanted(c)) {
+        buf_add_text(text, "; no mirror: a field of its key is empty or no scalar");
+        buf_add_text(json, ",\"mirror\":null");
+    }
+    buf_clear(&key);
+}
+
 static void add_move(const struct config_route *r, const struct effects *f,
                      const struct effect_move *move, struct sheet *out)
 {
@@ -100,7 +119,9 @@ static void add_move(const struct config_route *r, const struct effects *f,
     }
     if (!c->upsert)
         buf_add_text(&text, " (if it is there)");
-    buf_printf(&json, "},\"upsert\":%s}", c->upsert ? "true" : "false");
+    buf_printf(&json, "},\"upsert\":%s", c->upsert ? "true" : "false");
+    add_mirror(c, move->filter, &text, &json);
+    buf_add_char(&json, '}');
     sheet_add_item(out, "counter", buf_text(&text), buf_text(&json));
     buf_clear(&text);
     buf_clear(&json);

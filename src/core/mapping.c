@@ -205,6 +205,23 @@ static bool order_by_pick(const struct mapping *m, struct record *r)
     return true;
 }
 
+bool mapping_order_value(const struct mapping *m, const struct record *r, bson_t *out)
+{
+    const char *name = m->route->order_by;
+    bson_value_t value = {0};
+    json_t *node;
+
+    if (r->order_space != ORDER_VALUE || m->order.kind != PICK_VALUE || !r->json ||
+        path_get(&m->order.path, r->json, &node) != PATH_FOUND)
+        return false;
+    if (json_is_string(node))
+        return bson_append_utf8(out, name, -1, json_string_value(node),
+                                (int)json_string_length(node));
+    if (json_is_boolean(node))
+        return bson_append_bool(out, name, -1, json_is_true(node));
+    return mapping_scalar(r, node, &value) && bson_append_value(out, name, -1, &value);
+}
+
 bool mapping_order_parses(const struct mapping *m, const struct record *r)
 {
     struct slice bytes;

@@ -114,7 +114,8 @@ static bool find(const bson_t *document, const char *path, bson_iter_t *out)
 {
     bson_iter_t at;
 
-    return bson_iter_init(&at, document) && bson_iter_find_descendant(&at, path, out);
+    return bson_iter_init_find(out, document, path) || /* a filter has dotted names */
+           (bson_iter_init(&at, document) && bson_iter_find_descendant(&at, path, out));
 }
 
 static void add_double(double v, struct buf *out)
@@ -179,7 +180,7 @@ static bool add_text(const bson_iter_t *v, struct buf *out)
 }
 
 /* The configuration has seen to it that each brace closes around a field of the filter. */
-static bool add_key(const struct config_counter *c, const bson_t *document, struct buf *out)
+bool mirror_key(const struct config_counter *c, const bson_t *document, struct buf *out)
 {
     for (const char *at = c->mirror; *at != '\0';) {
         size_t len = strcspn(at, "{");
@@ -221,7 +222,7 @@ bool mirror_add(const struct config_counter *c, const bson_t *document,
     struct invalidation *added;
     bson_iter_t version;
 
-    if (!add_key(c, document, &key)) {
+    if (!mirror_key(c, document, &key)) {
         buf_clear(&key);
         return false;
     }

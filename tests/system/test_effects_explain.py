@@ -123,6 +123,28 @@ def test_explain_shows_what_would_move(explain):
     assert shown["reason"] == "effect_value" and '"amount"' in shown["error"]
 
 
+def test_explain_shows_mirrors(explain):
+    def mirrored(setup):
+        users, days = orders(setup).routes[0]["counter"]
+        users["mirror"], days["mirror"] = "u:{_id}", "d:{day}/{cat}"
+        return setup
+
+    shown = explain(b'{"id": 1, "cat": "A", "user": "u", "day": 3, "amount": -5}', mirrored)
+    assert [counter["mirror"] for counter in shown["counter"]] == ["u:u", "d:3/A"]
+
+
+def test_explain_points_to_null(explain):
+    """Nothing on stdin is an empty value, and no tombstone."""
+    def removing(setup):
+        setup.routes[0].update(dedup={"key": ["@offset"]}, tombstone="delete", entity={"key": ["@key"], "fields": ["key"]})
+        return setup
+
+    shown = explain(b"", removing, "--key", "k")
+    assert shown["reason"] == "empty_value" and "--null" in shown["hint"]
+    assert explain(b"", removing, "--key", "k", "--null")["operation"] == "delete"
+    assert "hint" not in explain(b'{"a": 1}', removing, "--key", "k")
+
+
 def test_explain_shows_operations(explain):
     shown = explain(b'{"event": 9, "what": "follow", "source": "a", "target": "b"}', follows)
     assert shown["operation"] == "insert" and shown["dedup_key"] == {"_id": 9} and shown["entity"] == {"source": "a", "target": "b"}
@@ -130,7 +152,9 @@ def test_explain_shows_operations(explain):
     shown = explain(b'{"event": 9, "what": "unfollow", "source": "a", "target": "b"}', follows)
     assert shown["operation"] == "delete" and "document" not in shown
     assert [c["inc"] for c in shown["counter"]] == [{"followers": -1}, {"following": -1}] and not shown["counter"][1]["upsert"]
-    assert explain(b'{"event": 9, "what": "block", "source": "a", "target": "b"}', follows)["reason"] == "operation_unknown"
+    assert shown["lane"] == 'a value of the record: { "source" : "a" }'
+    shown = explain(b'{"event": 9, "what": "block", "source": "a", "target": "b"}', follows)
+    assert shown["reason"] == "operation_unknown" and 'the value of "what" is neither in operation.insert nor in operation.delete' in shown["error"]
 
 
 def asked(setup, payload):

@@ -140,7 +140,7 @@ def test_sources_key_and_headers(explain):
     assert status == 0
     assert json.loads(lines["dedup key"][0]) == {"eventId": "a=b", "meta.key": "k"}  # the last one of a name, up to the first "="
     assert json.loads(lines["document"][0]) == {"x": 1, "eventId": "a=b", "meta": {"key": "k"}}
-    assert "a value of the record" in lines["lane"][0]
+    assert lines["lane"] == ['a value of the record: "t"']
     for options, reason in ((["--key", "k"], "dedup_missing"), (["--key", "k", "--header", "event-id="], "dedup_empty"), (["--header", "event-id=e"], "dedup_missing"),
                             (["--key", "", "--header", "event-id=e"], "dedup_empty")):
         status, lines, _ = explain(route, b'{"x": 1}', *options)
@@ -151,7 +151,9 @@ def test_sources_key_and_headers(explain):
 
 
 @pytest.mark.parametrize("order_by,payload,text", [("@dedup", b'{"id": 1}', "the dedup key"), ("@partition", b'{"id": 1}', "the whole partition"),
-                                                   ("cust", b'{"id": 1, "cust": 5}', "a value of the record"),
+                                                   ("cust", b'{"id": 1, "cust": 5}', 'a value of the record: { "cust" : 5 }'),
+                                                   ("a.b", b'{"id": 1, "a": {"b": "x\\u001by"}}', 'a value of the record: { "a.b" : "x\\u001by" }'),
+                                                   ("cust", b'{"id": 1, "cust": true}', 'a value of the record: { "cust" : true }'),
                                                    ("cust", b'{"id": 1}', "the dedup key"), ("@key", b'{"id": 1}', "the dedup key"),
                                                    ("@key", b"{}", "a lane of its own")])
 def test_lanes(explain, order_by, payload, text):

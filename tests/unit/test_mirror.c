@@ -77,6 +77,23 @@ static void test_what_is_told(void **state)
     assert_told(&two, "{\"shop\":[1],\"on\":{\"day\":3}}", NULL, NULL, 0);
 }
 
+/* Of an operation, before anything is read: its filter has the names as they are written. */
+static void test_key_of_a_filter(void **state)
+{
+    bson_t *filter = BCON_NEW("shop", "a", "on.day", BCON_INT64(3)),
+           *empty = BCON_NEW("shop", "", "on.day", BCON_INT64(3));
+    struct buf key = {0};
+
+    (void)state;
+    assert_true(mirror_key(&two, filter, &key));
+    assert_string_equal(key.data, "a/3");
+    buf_reset(&key);
+    assert_false(mirror_key(&two, empty, &key));
+    buf_clear(&key);
+    bson_destroy(filter);
+    bson_destroy(empty);
+}
+
 /* --- what is read --- */
 
 static void assert_json(bson_t *b, const char *expected)
@@ -273,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_told),
+        cmocka_unit_test(test_key_of_a_filter),
         cmocka_unit_test(test_what_is_read),
         cmocka_unit_test(test_each_document_is_read_once),
         cmocka_unit_test(test_the_newest_is_sent),
