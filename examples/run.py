@@ -62,10 +62,13 @@ class Example:
         worker.wait(90)
 
     def start_beside(self, report):
-        """Another program on the same data, where the example has one; it ends with a report."""
+        """Another program on the same data, where the example has one, once it has begun; it ends with a report."""
         if not (self.folder / "auditor.py").exists():
             return None
-        return subprocess.Popen(self.script("auditor.py", report))
+        beside = subprocess.Popen(self.script("auditor.py", report), stdout=subprocess.PIPE, text=True)
+        if beside.stdout.readline() != "ready\n":
+            common.fail("auditor.py did not begin")
+        return beside
 
 
 def main():

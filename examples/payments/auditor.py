@@ -1,6 +1,6 @@
 """
 The other program: it takes the lock of an account as DistributedCacheLockManager does, reads the account twice, a while
-apart, and notes when somebody wrote in between. auditor.py FILE; ends on SIGTERM.
+apart, and notes when somebody wrote in between. auditor.py FILE; says "ready" after its first turn, ends on SIGTERM.
 """
 import json
 import pathlib
@@ -39,6 +39,8 @@ def main():
         after = look(bank, account)
         if release(keys=[key], args=[token]):  # else our own time ran out: then it says nothing
             held += 1
+            if held == 1:
+                print("ready", flush=True)
             broken += before != after
     pathlib.Path(sys.argv[1]).write_text(json.dumps({"held": held, "busy": busy, "broken": broken}))
 

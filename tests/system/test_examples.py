@@ -1,4 +1,5 @@
 """examples/: each runs with its crashes and is checked against the truth."""
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -6,6 +7,7 @@ import sys
 import pytest
 import redis
 from confluent_kafka import KafkaException
+from effects import short_transactions
 from harness import BINARY, PATIENCE, ROOT, wait_until
 
 DATABASES = {"follows": "social", "orders": "shop", "payments": "bank"}
@@ -27,14 +29,23 @@ def forget(stack, name):
 def run(stack, directory, name):
     environment = {**os.environ, "KAFKA_BROKERS": stack.brokers, "MONGO_URI": stack.mongo_uri, "REDIS_URI": stack.redis_uri,
                    "IDEMSINK_BIN": str(BINARY)}
-    done = subprocess.run([sys.executable, ROOT / "examples" / "run.py", name, directory], env=environment, capture_output=True,
+    return subprocess.run([sys.executable, ROOT / "examples" / "run.py", name, directory], env=environment, capture_output=True,
                           text=True, timeout=90 * PATIENCE)
-    print(done.stdout, done.stderr[-2000:])
-    return done
+
+
+@pytest.fixture(scope="module")
+def ended(stack, tmp_path_factory):
+    """All of them, side by side: they wait more than they work."""
+    short_transactions(stack, 5)
+    for name in DATABASES:
+        forget(stack, name)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        running = {name: pool.submit(run, stack, tmp_path_factory.mktemp(name), name) for name in DATABASES}
+        return {name: of.result() for name, of in running.items()}
 
 
 @pytest.mark.parametrize("name", DATABASES)
-def test_example(stack, tmp_path, name):
-    forget(stack, name)
-    done = run(stack, tmp_path, name)
+def test_example(ended, name):
+    done = ended[name]
+    print(done.stdout, done.stderr[-2000:])
     assert done.returncode == 0 and "verdict: every" in done.stdout
