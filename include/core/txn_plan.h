@@ -6,7 +6,7 @@
  *   while (txn_plan_next(p, now_ms, &command))
  *       ... carry it out, then exactly one of ...
  *       txn_plan_found(p, document) for each document, then txn_plan_answer(p, &call, NULL)
- *                                                                    LOOK, STATE
+ *                                                             LOOK, STATE, CHECK
  *       txn_plan_number(p, last), then txn_plan_answer(...)          NUMBER
  *       txn_plan_answer(p, &call, reply)                             all others
  *   txn_plan_results(p) is filled.
@@ -18,6 +18,7 @@
  *   FENCE    lock's numbers; a larger one there: somebody holds the lock now
  *   STATE    which entities are there; core/entity.h decides what each event does
  *   COUNT    one command per [[route.counter]]: summed per counter document, in canonical order
+ *   CHECK    reads which of them hold a double or a decimal in a field that was moved
  *   NUMBER   one command per group, in canonical order
  *   EVENTS   the ledger's documents
  *   INSERT   DELETE REPLACE   the documents
@@ -45,9 +46,11 @@
  * - All modes of a sequence are numbered inside the transaction here, so that block has no holes
  *   either. Duplicates and events that change nothing take no number; what adds its entity does,
  *   though a later event of the chunk removes it.
- * - COUNT or NUMBER refused: those who move that document (or are of that group) go alone, one per
- *   transaction; who is refused alone is NEVER, the text names the collection. A chunk is cut where
- *   the sum of the amounts of one document could pass int64.
+ * - COUNT or NUMBER refused, or found by CHECK ($inc leaves a double a double, which counts exactly
+ *   up to 2^53 only; in the filter of COUNT the same costs four times as much, measured): those who
+ * move that document (or are of that group) go alone, one per transaction; who is refused alone is
+ * NEVER, the text names the collection. A chunk is cut where the sum of the amounts of one document
+ * could pass int64.
  * - FENCE refused: LATER (RETRY_LOCK) for the operations of that fence; the others without them.
  * - TransientTransactionError and conflicts: ABORT, WAIT (random, doubling), the chunk again,
  *   until the deadline; then LATER (RETRY_CONFLICT) for all that is left. Every fourth in a row
@@ -101,6 +104,7 @@ enum txn_command_kind {
     TXN_FENCE,
     TXN_STATE,
     TXN_COUNT,
+    TXN_CHECK,
     TXN_NUMBER,
     TXN_EVENTS,
     TXN_INSERT,
@@ -119,16 +123,16 @@ struct txn_move {
 
 struct txn_command {
     enum txn_command_kind kind;
-    /* n of them, valid until the answer. LOOK, STATE: look_filter(ops), look_projection() of their
-     * filter (for STATE these are no events: their filters are the entities' and there is nothing
-     * else). FENCE: one per fence. DELETE, REPLACE: by effects.entity. EVENTS, INSERT, REPLACE:
-     * their documents. */
+    /* n of them, valid until the answer. LOOK, STATE, CHECK: look_filter(ops), look_projection() of
+     * their filter (for STATE and CHECK these are no events: their filters are those of entities
+     * and counter documents, and there is nothing else). FENCE: one per fence. DELETE, REPLACE: by
+     * effects.entity. EVENTS, INSERT, REPLACE: their documents. */
     const struct write_op *const *ops;
     size_t n;
     bool events;            /* LOOK: in the ledger, else in the route's collection */
     const int64_t *numbers; /* INSERT, REPLACE of a route with a sequence: n of them */
     const bool *did;        /* EVENTS: n, whether something was added or removed */
-    uint32_t counter;       /* COUNT: which; n_moves documents */
+    uint32_t counter;       /* COUNT, CHECK: which; COUNT: n_moves documents */
     const struct txn_move *moves;
     size_t n_moves;
     const bson_t *group; /* NUMBER: {_id: ...}, and how many numbers */
@@ -145,7 +149,7 @@ void txn_plan_begin(struct txn_plan *p, const struct write_op *ops, size_t n,
                     const struct txn_rules *rules);
 bool txn_plan_next(struct txn_plan *p, int64_t now_ms, struct txn_command *command);
 
-void txn_plan_found(struct txn_plan *p, const bson_t *document); /* LOOK, STATE: each one */
+void txn_plan_found(struct txn_plan *p, const bson_t *document); /* LOOK, STATE, CHECK: each one */
 void txn_plan_number(struct txn_plan *p, int64_t last); /* NUMBER: the last of the count numbers */
 
 /* What the labels of the reply say, beside the call. */

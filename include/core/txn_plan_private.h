@@ -115,7 +115,7 @@ struct txn_chunk {
     uint32_t *doc_of;                          /* per member and counter of the route */
     uint32_t *group_of, *entity_of, *fence_of; /* per member; TXN_NONE */
     uint32_t *first_of_group, *first_of_fence; /* members */
-    const bson_t **filters;                    /* per doc */
+    bson_t **filters;                          /* per doc */
     uint32_t *order; /* room for the numbers of docs, groups or fences in canonical order */
 
     size_t fields;   /* most inc fields of a counter */

@@ -14,6 +14,7 @@ enum txn_step {
     TXN_STEP_FENCE,
     TXN_STEP_STATE,
     TXN_STEP_COUNT,
+    TXN_STEP_CHECK,
     TXN_STEP_NUMBER,
     TXN_STEP_EVENTS,
     TXN_STEP_INSERT,
@@ -34,12 +35,14 @@ struct txn_plan {
     size_t cursor;             /* in a step of several commands */
 
     /* The command that is out. what: of each of its operations, the item (LOOK), entity (STATE),
-     * fence, doc (COUNT) or member. */
+     * fence, doc (COUNT, CHECK) or member. */
     bool out, is_look, strange;
     size_t n, cap;
     uint32_t *what;
     const struct write_op **ops;
-    struct write_op *entities; /* for STATE */
+    struct write_op *entities; /* for STATE, CHECK */
+    size_t checked;            /* documents of the counter that CHECK is at */
+    bool check_alone;          /* each by itself: a read of many could not tell */
     int64_t *numbers;
     bool *did, *found;
     struct txn_move *moves;

@@ -18,6 +18,12 @@ const char *mongo_txn_command(const struct config_route *route, const struct txn
 /* REPLACE: its delete. */
 void mongo_txn_delete(const struct config_route *route, const struct txn_command *c, bson_t *out);
 
+/* Appends the update of NUMBER, of the document that keeps a group's counter; and what its failure
+ * with such a code means, in words. */
+void mongo_txn_number_update(const struct config_sequence *q, int64_t count, bson_t *out);
+bool mongo_txn_is_no_number(int code);
+extern const char mongo_txn_no_number[];
+
 /* The number in the answer to a NUMBER. False: there is none. */
 bool mongo_txn_number(const bson_t *reply, int64_t *last);
 

@@ -70,18 +70,20 @@ static void give_numbers(struct log_plan *p, int64_t before)
 /* No number can be given in this group: overflow, or what stands there is no integer. */
 static void number_refused(struct log_plan *p, const struct outcome_call *call)
 {
+    const struct config_sequence *q = &p->rules.route->sequence;
+
     if (p->n_sent > 1 && !p->number_alone) { /* there may be some for a few of them */
         p->number_alone = true;
         return;
     }
     for (size_t k = 0; k < p->n_sent; k++)
-        log_settle(p, p->sent[k],
-                   (struct outcome){.fate = FATE_NEVER,
-                                    .code = call->code,
-                                    .reason = REASON_REJECTED,
-                                    .text = mem_printf("the counter of its sequence gives no more "
-                                                       "numbers: %s",
-                                                       call->message ? call->message : "refused")});
+        log_settle(
+            p, p->sent[k],
+            (struct outcome){.fate = FATE_NEVER,
+                             .code = call->code,
+                             .reason = REASON_REJECTED,
+                             .text = mem_printf("sequence %s.%s: %s", q->database, q->collection,
+                                                call->message ? call->message : "refused")});
 }
 
 /* Of HIGHEST: numbers of others may lie below the start. */
@@ -102,7 +104,7 @@ static void give_to_some(struct log_plan *p, size_t n)
     memmove(p->sent, p->sent + n, rest * sizeof *p->sent);
     p->n_sent = rest;
     p->number_alone = true; /* these are to blame */
-    number_refused(p, &(struct outcome_call){.message = "overflow"});
+    number_refused(p, &(struct outcome_call){.message = "what comes next passes 2^63 - 1"});
 }
 
 void log_number_answer(struct log_plan *p, const struct outcome_call *call)

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "core/culprit.h"
@@ -107,7 +108,8 @@ static bool fill_wait(struct txn_plan *p, int64_t now_ms, struct txn_command *co
 static void begin_transaction(struct txn_plan *p)
 {
     p->step = TXN_STEP_BEGIN;
-    p->cursor = 0;
+    p->cursor = p->checked = 0;
+    p->check_alone = false;
     p->missing = 0;
     p->asked_again = false;
 }
@@ -374,6 +376,43 @@ static void count_refused(struct txn_plan *p, uint32_t doc, struct txn_verdict *
     mem_free(name);
 }
 
+/* It holds what $inc leaves a double or a decimal. */
+static void count_inexact(struct txn_plan *p, uint32_t doc)
+{
+    enum { TYPE_MISMATCH = 14 }; /* as the server has it for an $inc of what is no number */
+    const struct config_counter *c = &p->batch.route->counters[p->chunk.docs.list[doc].tag];
+    struct buf fields = {0};
+
+    for (size_t i = 0; i < c->inc.n; i++)
+        buf_printf(&fields, "%s%s", i ? ", " : "", c->inc.items[i].name);
+    char *name = mem_printf("counter %s.%s", c->database, c->collection);
+    struct outcome o = {.fate = FATE_NEVER,
+                        .code = TYPE_MISMATCH,
+                        .text = mem_printf("a field that it moves (%s) holds a double or a "
+                                           "decimal, which would not count exactly: make it an "
+                                           "integer (check --connect says how)",
+                                           buf_text(&fields))};
+    effect_refused(p, txn_chunk_moves, doc, name, o);
+    mem_free(name);
+    buf_clear(&fields);
+}
+
+static void checked(struct txn_plan *p)
+{
+    if (p->strange && p->n > 1) {
+        p->check_alone = true;
+        p->checked -= p->n;
+        return;
+    }
+    for (size_t k = 0; k < p->n; k++) {
+        if (!p->found[k] && !p->strange)
+            continue;
+        count_inexact(p, p->what[k]);
+        if (p->chunk.n == 1) /* it has its end */
+            return;
+    }
+}
+
 static bool is_of_group(const struct txn_chunk *c, size_t member, uint32_t group)
 {
     return c->group_of[member] == group;
@@ -451,6 +490,8 @@ static void transaction_answered(struct txn_plan *p, const struct txn_call *call
             end_batch(p, RETRY_OTHER, 0);
         else if (p->step == TXN_STEP_STATE)
             txn_state_known(p);
+        else if (p->step == TXN_STEP_CHECK)
+            checked(p);
         break;
     case TXN_SAYS_ONE:
         one_refused(p, &v);

@@ -136,6 +136,33 @@ static bool fill_fence(struct txn_plan *p, struct txn_command *command)
     return with_ops(p, command, TXN_FENCE);
 }
 
+/* The documents of the counters one after another, as many as a read takes. */
+static bool fill_check(struct txn_plan *p, struct txn_command *command)
+{
+    struct txn_chunk *c = &p->chunk;
+    uint32_t counter = 0;
+    size_t bytes = 0;
+
+    for (; p->n == 0 && p->cursor < c->route->n_counters; p->cursor += p->n == 0) {
+        counter = (uint32_t)p->cursor;
+        txn_chunk_docs(c, counter);
+        for (; p->checked < c->n_order && !(p->check_alone && p->n > 0); p->checked++) {
+            uint32_t doc = c->order[p->checked];
+
+            if (!has_room(p->n, &bytes, c->filters[doc]))
+                break;
+            p->entities[p->n] = (struct write_op){.filter = c->filters[doc]};
+            put(p, doc, &p->entities[p->n]);
+        }
+        if (p->n == 0)
+            p->checked = 0;
+    }
+    begin_read(p);
+    (void)with_ops(p, command, TXN_CHECK);
+    command->counter = counter;
+    return p->n > 0;
+}
+
 /* The counter documents of the next counter that has any. */
 static bool fill_count(struct txn_plan *p, struct txn_command *command)
 {
@@ -238,6 +265,8 @@ bool txn_command_fill(struct txn_plan *p, struct txn_command *command)
         return fill_state(p, command);
     case TXN_STEP_COUNT:
         return fill_count(p, command);
+    case TXN_STEP_CHECK:
+        return fill_check(p, command);
     case TXN_STEP_NUMBER:
         return fill_number(p, command);
     case TXN_STEP_EVENTS:

@@ -10,17 +10,17 @@
 
 void txn_plan_found(struct txn_plan *p, const bson_t *document)
 {
-    bool state = p->step == TXN_STEP_STATE;
+    bool inside = p->step == TXN_STEP_STATE || p->step == TXN_STEP_CHECK;
     size_t k;
 
-    MUST(p->out && (p->is_look || state));
+    MUST(p->out && (p->is_look || inside));
     k = look_find(p->look, document);
     if (k == SIZE_MAX) {
         p->strange = true;
         return;
     }
     p->found[k] = true;
-    if (!state)
+    if (!inside)
         txn_batch_found(&p->batch, p->what[k], document);
 }
 

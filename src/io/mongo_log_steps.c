@@ -113,10 +113,9 @@ static bool integer_of(const bson_t *document, const char *field, int64_t *out)
     return true;
 }
 
-static void no_integer(struct outcome_call *call)
+static void no_integer(struct outcome_call *call, const char *message)
 {
-    *call = (struct outcome_call){
-        .fault = CALL_SERVER, .code = 14, .message = "what stands there is no integer"};
+    *call = (struct outcome_call){.fault = CALL_SERVER, .code = 14, .message = message};
 }
 
 void mongo_log_read(struct mongo_log *l, uint32_t route, const struct log_command *c)
@@ -138,7 +137,7 @@ void mongo_log_read(struct mongo_log *l, uint32_t route, const struct log_comman
         else if (mongo_txn_highest_of(&l->m->config->routes[route], found, &number))
             log_plan_number(l->plan, number);
         else
-            no_integer(&call);
+            no_integer(&call, "behind the highest number of the group there is no integer");
     }
     if (mongoc_cursor_error(cursor, &be))
         mongo_log_failed(l, &be, &call);
@@ -160,23 +159,21 @@ static void reserve_numbers(struct mongo_log *l, const struct config_sequence *q
                             const struct log_command *c)
 {
     struct outcome_call call = {.fault = CALL_FINE};
-    bson_t command = BSON_INITIALIZER, opts = BSON_INITIALIZER, reply, update, inc, value;
+    bson_t command = BSON_INITIALIZER, opts = BSON_INITIALIZER, reply, value;
     bson_error_t be = {0};
     bson_iter_t at;
     int64_t last;
 
     BSON_APPEND_UTF8(&command, "findAndModify", q->collection);
     BSON_APPEND_DOCUMENT(&command, "query", c->group);
-    BSON_APPEND_DOCUMENT_BEGIN(&command, "update", &update);
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "$inc", &inc);
-    BSON_APPEND_INT64(&inc, "n", c->count);
-    bson_append_document_end(&update, &inc);
-    bson_append_document_end(&command, &update);
+    mongo_txn_number_update(q, c->count, &command);
     BSON_APPEND_BOOL(&command, "new", true);
     add_concern(l, &opts);
     if (!mongoc_client_write_command_with_opts(l->client, q->database, &command, &opts, &reply,
                                                &be)) {
         mongo_log_failed(l, &be, &call);
+        if (call.fault == CALL_SERVER && mongo_txn_is_no_number(call.code))
+            no_integer(&call, mongo_txn_no_number);
     } else if (bson_iter_init_find(&at, &reply, "writeConcernError")) {
         call = (struct outcome_call){.fault = CALL_SERVER, .code = 64, .message = "write concern"};
     } else if (bson_iter_init_find(&at, &reply, "value") && BSON_ITER_HOLDS_DOCUMENT(&at)) {
@@ -187,7 +184,7 @@ static void reserve_numbers(struct mongo_log *l, const struct config_sequence *q
         if (bson_init_static(&value, data, len) && integer_of(&value, "n", &last))
             log_plan_number(l->plan, last);
         else
-            no_integer(&call);
+            no_integer(&call, mongo_txn_no_number);
     }
     log_plan_answer(l->plan, &call, NULL);
     bson_destroy(&reply);

@@ -129,6 +129,29 @@ static void found_one(void *ctx, const bson_t *document)
     txn_plan_found(ctx, document);
 }
 
+/* The filter of counter documents that hold a double or a decimal where they are moved. */
+static void only_inexact(const struct config_counter *counter, bson_t *filter)
+{
+    bson_t documents = BSON_INITIALIZER, list, one, type;
+    char digits[16];
+    const char *key;
+
+    bson_steal(&documents, filter);
+    bson_init(filter);
+    BSON_APPEND_ARRAY_BEGIN(filter, "$or", &list);
+    for (size_t i = 0; i < counter->inc.n; i++) {
+        (void)bson_uint32_to_string((uint32_t)i, &key, digits, sizeof digits);
+        BSON_APPEND_DOCUMENT_BEGIN(&list, key, &one);
+        BSON_APPEND_DOCUMENT_BEGIN(&one, counter->inc.items[i].name, &type);
+        BCON_APPEND(&type, "$type", "[", BCON_UTF8("double"), BCON_UTF8("decimal"), "]");
+        bson_append_document_end(&one, &type);
+        bson_append_document_end(&list, &one);
+    }
+    bson_append_array_end(filter, &list);
+    BCON_APPEND(filter, "$and", "[", BCON_DOCUMENT(&documents), "]");
+    bson_destroy(&documents);
+}
+
 static void project(const struct mongo_txn *t, const struct txn_command *c, bson_t *projection)
 {
     const struct config_dedup *dedup = &t->route->dedup;
@@ -161,6 +184,13 @@ static void read_many(struct mongo_txn *t, const struct txn_command *c)
 {
     const struct config_route *r = t->route;
     bool events = c->kind == TXN_LOOK && c->events;
+    const struct config_counter *counter = c->kind == TXN_CHECK ? &r->counters[c->counter] : NULL;
+    const char *database = counter  ? counter->database
+                           : events ? r->operation.ledger_database
+                                    : r->database;
+    const char *collection = counter  ? counter->collection
+                             : events ? r->operation.ledger
+                                      : r->collection;
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER, said = BSON_INITIALIZER,
            opts = BSON_INITIALIZER;
     bson_error_t be = {0};
@@ -173,11 +203,11 @@ static void read_many(struct mongo_txn *t, const struct txn_command *c)
                               .found = found_one,
                               .ctx = t->plan};
 
-    read.collection =
-        mongoc_client_get_collection(t->client, events ? r->operation.ledger_database : r->database,
-                                     events ? r->operation.ledger : r->collection);
+    read.collection = mongoc_client_get_collection(t->client, database, collection);
     MUST(bson_concat(&opts, c->kind == TXN_LOOK ? t->look_opts : t->in_session));
     look_filter(c->ops, c->n, &filter);
+    if (counter)
+        only_inexact(counter, &filter);
     project(t, c, &projection);
     bool ok = c->kind != TXN_LOOK || see_what_refused(t, &opts, &be);
     if (ok) {
@@ -262,9 +292,10 @@ static void take_number(struct mongo_txn *t, const struct txn_command *c)
     take_fault(run(t, database, &reply, &be), false, &be, &reply, &call);
     if (call.call.fault == CALL_FINE && mongo_txn_number(&reply, &last))
         txn_plan_number(t->plan, last);
-    else if (call.call.fault == CALL_FINE)
-        no_number(&call, "the group's counter holds no 64-bit integer");
-    txn_plan_answer(t->plan, &call, &reply);
+    else if (call.call.fault == CALL_FINE ||
+             (call.call.fault == CALL_SERVER && mongo_txn_is_no_number(call.call.code)))
+        no_number(&call, mongo_txn_no_number);
+    txn_plan_answer(t->plan, &call, NULL);
     bson_destroy(&reply);
 }
 
@@ -410,6 +441,10 @@ static void carry(struct mongo_txn *t, const struct txn_command *c)
     case TXN_COUNT:
         FAULT("txn.before_count");
         write_many(t, c);
+        break;
+    case TXN_CHECK:
+        FAULT("txn.before_check");
+        read_many(t, c);
         break;
     case TXN_NUMBER:
         FAULT("txn.before_number");

@@ -106,25 +106,38 @@ static void count_command(const struct config_route *route, const struct txn_com
 
 /* ---- numbers ---- */
 
-/*
- * {$set: {n: {$toLong: {$cond: [{$isNumber: N}, {$add: [N, count]}, "no number"]}}}}, where N is
- * {$ifNull: ["$n", start - 1]}: a fresh group begins at start. $toLong refuses (241) what is no
- * number, and what $add has made a double because it passes int64 (it does so silently; measured on
- * 6.0.5).
- */
-static void number_update(const struct config_route *route, const struct txn_command *c,
-                          bson_t *out)
-{
-    int64_t before = route->sequence.start - 1;
-    bson_t n = BSON_INITIALIZER, sum = BSON_INITIALIZER;
+const char mongo_txn_no_number[] =
+    "n of the group's counter holds no integer, or what comes next passes 2^63 - 1";
 
-    BCON_APPEND(&n, "$ifNull", "[", BCON_UTF8("$n"), BCON_INT64(before), "]");
-    BCON_APPEND(&sum, "$add", "[", BCON_DOCUMENT(&n), BCON_INT64(c->count), "]");
-    BCON_APPEND(out, "update", "[", "{", "$set", "{", "n", "{", "$toLong", "{", "$cond", "[", "{",
-                "$isNumber", BCON_DOCUMENT(&n), "}", BCON_DOCUMENT(&sum), BCON_UTF8("no number"),
-                "]", "}", "}", "}", "}", "]");
+/*
+ * {$set: {n: {$toLong: {$cond: [{$in: [{$type: N}, ["int", "long"]]}, {$add: [N, count]},
+ * "none"]}}}} where N is "$n", or start - 1 where there is none: a fresh group begins at start.
+ * $toLong refuses (241) the text, and what $add has made a double because it passes int64 (it does
+ * so silently; measured on 6.0.5). A double is refused though it may be whole: who wrote it counts
+ * in doubles.
+ */
+void mongo_txn_number_update(const struct config_sequence *q, int64_t count, bson_t *out)
+{
+    bson_t n = BSON_INITIALIZER, sum = BSON_INITIALIZER, type = BSON_INITIALIZER;
+
+    BCON_APPEND(&n, "$cond", "[", "{", "$eq", "[", "{", "$type", BCON_UTF8("$n"), "}",
+                BCON_UTF8("missing"), "]", "}", BCON_INT64(q->start - 1), BCON_UTF8("$n"), "]");
+    BCON_APPEND(&sum, "$add", "[", BCON_DOCUMENT(&n), BCON_INT64(count), "]");
+    BCON_APPEND(&type, "$in", "[", "{", "$type", BCON_DOCUMENT(&n), "}", "[", BCON_UTF8("int"),
+                BCON_UTF8("long"), "]", "]");
+    BCON_APPEND(out, "update", "[", "{", "$set", "{", "n", "{", "$toLong", "{", "$cond", "[",
+                BCON_DOCUMENT(&type), BCON_DOCUMENT(&sum), BCON_UTF8("none"), "]", "}", "}", "}",
+                "}", "]");
+    bson_destroy(&type);
     bson_destroy(&sum);
     bson_destroy(&n);
+}
+
+bool mongo_txn_is_no_number(int code)
+{
+    enum { TYPE_MISMATCH = 14, CONVERSION_FAILED = 241 };
+
+    return code == CONVERSION_FAILED || code == TYPE_MISMATCH;
 }
 
 static void number_command(const struct config_route *route, const struct txn_command *c,
@@ -134,7 +147,7 @@ static void number_command(const struct config_route *route, const struct txn_co
 
     BSON_APPEND_UTF8(out, "findAndModify", route->sequence.collection);
     BSON_APPEND_DOCUMENT(out, "query", c->group);
-    number_update(route, c, out);
+    mongo_txn_number_update(&route->sequence, c->count, out);
     BSON_APPEND_BOOL(out, "upsert", true);
     BSON_APPEND_BOOL(out, "new", true);
     BSON_APPEND_DOCUMENT_BEGIN(out, "fields", &fields);
@@ -319,6 +332,7 @@ const char *mongo_txn_command(const struct config_route *route, const struct txn
     case TXN_LOOK:
     case TXN_BEGIN:
     case TXN_STATE:
+    case TXN_CHECK:
     case TXN_COMMIT:
     case TXN_ABORT:
     case TXN_WAIT:

@@ -40,12 +40,17 @@ struct fake_db {
     uint64_t clock;
     uint32_t *applied;
     size_t n_applied;
-    int64_t issued;
+    int64_t issued, *foreign; /* by group */
 };
 
 bool fake_db_counts(uint32_t counter, uint32_t account)
 {
     return counter == 0 || account % 2 == 0;
+}
+
+bool fake_db_inexact(const struct fake_db_shape *shape, uint32_t counter, uint32_t account)
+{
+    return shape->doubles && counter == 0 && account % 3 == 1;
 }
 
 static size_t counter_cell(const struct fake_db *db, uint32_t counter, uint32_t account)
@@ -68,6 +73,7 @@ struct fake_db *fake_db_new(const struct fake_db_shape *shape, const struct dice
     db->n = db->fences + shape->lanes;
     db->cells = mem_array(db->n, sizeof *db->cells);
     db->applied = mem_array(shape->n, sizeof *db->applied);
+    db->foreign = mem_array(shape->groups, sizeof *db->foreign);
     for (size_t i = 0; i < db->n; i++)
         db->cells[i].owner = FAKE_DB_NOBODY;
     for (uint32_t i = 0; i < shape->accounts; i++)
@@ -89,6 +95,7 @@ void fake_db_free(struct fake_db *db)
     }
     mem_free(db->cells);
     mem_free(db->applied);
+    mem_free(db->foreign);
     mem_free(db);
 }
 
@@ -356,6 +363,19 @@ static void state(struct fake_db *db, int s, struct txn_plan *p, const struct tx
             txn_plan_found(p, c->ops[i]->filter);
 }
 
+static void check(struct fake_db *db, int s, struct txn_plan *p, const struct txn_command *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        uint32_t account = (uint32_t)id_of(c->ops[i]->filter);
+        size_t cell = counter_cell(db, c->counter, account);
+
+        CHECK(!fake_db_counts(c->counter, account) || db->cells[cell].owner == s,
+              "%u is looked at and not moved", account);
+        if (fake_db_inexact(&db->shape, c->counter, account))
+            txn_plan_found(p, c->ops[i]->filter);
+    }
+}
+
 /* --- answers --- */
 
 static void add_error(bson_t *reply, const struct answer *a)
@@ -438,6 +458,9 @@ static void execute(struct fake_db *db, int s, struct txn_plan *p, const struct 
     case TXN_COUNT:
         count(db, s, c, a);
         break;
+    case TXN_CHECK:
+        check(db, s, p, c);
+        break;
     case TXN_NUMBER:
         number(db, s, p, c, a);
         break;
@@ -514,6 +537,35 @@ void fake_db_serve(struct fake_db *db, int s, int64_t now, struct txn_plan *p,
     }
 }
 
+void fake_db_foreign(struct fake_db *db, uint32_t group)
+{
+    const struct value *v = &db->cells[db->groups + group].value;
+    struct cell *cell =
+        &db->cells[number_cell(db, group, (v->there ? v->a : db->shape.start - 1) + 1)];
+
+    if (cell->owner != FAKE_DB_NOBODY || cell->value.there)
+        return;
+    cell->value.there = true;
+    cell->at = ++db->clock;
+    db->foreign[group]++;
+}
+
+void fake_db_raise(struct fake_db *db)
+{
+    for (uint32_t g = 0; g < db->shape.groups; g++) {
+        struct cell *cell = &db->cells[db->groups + g];
+        int64_t highest = db->shape.start + NUMBERS_OF_GROUP - 1;
+
+        while (highest >= db->shape.start && !db->cells[number_cell(db, g, highest)].value.there)
+            highest--;
+        if (highest < db->shape.start || cell->owner != FAKE_DB_NOBODY ||
+            (cell->value.there && cell->value.a >= highest))
+            continue;
+        cell->value = (struct value){.there = true, .a = highest};
+        cell->at = ++db->clock;
+    }
+}
+
 int64_t fake_db_issue(struct fake_db *db, uint32_t lane)
 {
     struct cell *cell = &db->cells[db->fences + lane];
@@ -526,6 +578,11 @@ int64_t fake_db_issue(struct fake_db *db, uint32_t lane)
 }
 
 /* --- what is committed --- */
+
+int64_t fake_db_foreigners(const struct fake_db *db, uint32_t group)
+{
+    return db->foreign[group];
+}
 
 bool fake_db_has_event(const struct fake_db *db, uint32_t event)
 {

@@ -32,6 +32,7 @@ struct fake_db_shape {
     const struct fake_db_event *events; /* their number is their key */
     uint32_t n, lanes, entities, groups, accounts;
     bool operation, sequence, mails, fences;
+    bool doubles; /* some documents of counter 0 hold doubles: fake_db_inexact() */
     enum config_sequence_mode mode;
     int64_t start;
     unsigned trouble; /* permille of commands; may be set to 0 on the way */
@@ -47,6 +48,11 @@ void fake_db_calm(struct fake_db *db); /* no trouble from now on */
 void fake_db_serve(struct fake_db *db, int session, int64_t now, struct txn_plan *p,
                    const struct txn_command *c);
 
+/* Another program stores a document with the group's next number, unless somebody is at it; the
+ * operator raises the counters to what is there, but for those that a transaction holds. */
+void fake_db_foreign(struct fake_db *db, uint32_t group);
+void fake_db_raise(struct fake_db *db);
+
 /* The lock of a lane was given to somebody: his number. */
 int64_t fake_db_issue(struct fake_db *db, uint32_t lane);
 
@@ -57,11 +63,13 @@ bool fake_db_did(const struct fake_db *db, uint32_t event); /* the ledger: it ch
 int64_t fake_db_number(const struct fake_db *db, uint32_t event);  /* of its document */
 int64_t fake_db_entity(const struct fake_db *db, uint32_t entity); /* whose document; or nobody's */
 bool fake_db_counter(const struct fake_db *db, uint32_t counter, uint32_t account,
-                     int64_t fields[FAKE_DB_FIELDS]);            /* false: there is none */
-int64_t fake_db_group(const struct fake_db *db, uint32_t group); /* the last number given */
+                     int64_t fields[FAKE_DB_FIELDS]);                 /* false: there is none */
+int64_t fake_db_group(const struct fake_db *db, uint32_t group);      /* the last number given */
+int64_t fake_db_foreigners(const struct fake_db *db, uint32_t group); /* numbers of others */
 /* The events in the order in which they were committed. */
 const uint32_t *fake_db_applied(const struct fake_db *db, size_t *n);
 /* Of counter 1 only every second document is there, and stays so. */
 bool fake_db_counts(uint32_t counter, uint32_t account);
+bool fake_db_inexact(const struct fake_db_shape *shape, uint32_t counter, uint32_t account);
 
 #endif

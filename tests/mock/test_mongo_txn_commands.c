@@ -128,9 +128,11 @@ static void test_number(void **state)
     sent(&c, "e",
          "{'findAndModify':'sequences','query':{'_id':{'a':1}},"
          "'update':[{'$set':{'n':{'$toLong':{'$cond':["
-         "{'$isNumber':{'$ifNull':['$n',{'$numberLong':'999'}]}},"
-         "{'$add':[{'$ifNull':['$n',{'$numberLong':'999'}]},{'$numberLong':'7'}]},"
-         "'no number']}}}}],"
+         "{'$in':[{'$type':{'$cond':[{'$eq':[{'$type':'$n'},'missing']},{'$numberLong':'999'},"
+         "'$n']}},['int','long']]},"
+         "{'$add':[{'$cond':[{'$eq':[{'$type':'$n'},'missing']},{'$numberLong':'999'},'$n']},"
+         "{'$numberLong':'7'}]},"
+         "'none']}}}}],"
          "'upsert':true,'new':true,'fields':{'n':true}}");
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         bson_t *reply = json(replies[i].reply);

@@ -115,6 +115,54 @@ static void counters(void **state)
     SCRIPT_RUN(all);
 }
 
+/* $inc is content with a double; we are not. */
+static void doubles(void **state)
+{
+    (void)state;
+    static const struct script all[] = {
+        {.name = "those who move it go alone, the others first",
+         .ops = "1 c0a+5|2 c0b+1|3 c0a+1",
+         .lines = "look 1 2 3\nbegin 2\ncount0 a+6 b+1\ncheck0 a b -> found a\nabort\n"
+                  "begin 1\ncount0 b+1\ncheck0 b\ninsert 2\ncommit\n"
+                  "begin 1\ncount0 a+5\ncheck0 a -> found a\nabort\n"
+                  "begin 1\ncount0 a+1\ncheck0 a\ninsert 3\ncommit",
+         .results = "never:rejected inserted inserted"},
+        {.name = "two of them at once",
+         .ops = "1 c0a+1|2 c0b+1|3",
+         .lines = "look 1 2 3\nbegin 2\ncount0 a+1 b+1\ncheck0 a b -> found a b\nabort\n"
+                  "begin 0\ninsert 3\ncommit\n"
+                  "begin 1\ncount0 a+1\ncheck0 a -> found a\nabort\n"
+                  "begin 1\ncount0 b+1\ncheck0 b -> found b\nabort",
+         .results = "never:rejected never:rejected inserted"},
+        {.name = "one event, two counters",
+         .ops = "1 c0a+1 c1b+1",
+         .lines = "look 1\nbegin 2\ncount0 a+1\ncount1 b+1\ncheck0 a\ncheck1 b -> found b\nabort",
+         .results = "never:rejected"},
+        {.name = "a read of many that can't tell: each by itself",
+         .ops = "1 c0a+1|2 c0b+1",
+         .lines = "look 1 2\nbegin 2\ncount0 a+1 b+1\ncheck0 a b -> strange\ncheck0 a\n"
+                  "check0 b -> strange\nabort\n"
+                  "begin 1\ncount0 a+1\ncheck0 a\ninsert 1\ncommit\n"
+                  "begin 1\ncount0 b+1\ncheck0 b -> strange\nabort",
+         .results = "inserted never:rejected"},
+        {.name = "what does not move is not looked at",
+         .ops = "1 +x c0a+1|2 +y c0b+1",
+         .lines = "look 1 2\nbegin 2\nstate x y -> found x\ncount0 b+1\ncheck0 b\nevents 1- 2+\n"
+                  "insert 2\ncommit",
+         .results = "inserted inserted"},
+        {.name = "a read that fails",
+         .ops = "1 c0a+1",
+         .lines = "look 1\nbegin 1\ncount0 a+1\ncheck0 a -> net\nabort",
+         .results = "later:network"},
+        {.name = "or meets a conflict",
+         .ops = "1 c0a+1",
+         .lines = "look 1\nbegin 1\ncount0 a+1\ncheck0 a -> 251t\nabort\nwait\n"
+                  "begin 1\ncount0 a+1\ncheck0 a\ninsert 1\ncommit",
+         .results = "inserted"},
+    };
+    SCRIPT_RUN(all);
+}
+
 static void conflicts(void **state)
 {
     (void)state;
@@ -291,6 +339,13 @@ static void names_the_counter(void **state)
     assert_string_equal(txn_plan_results(p)[0].text, "counter d.c: why (index on "
                                                      "{ \"group\" : 1, \"other\" : 1 })");
     assert_int_equal(txn_plan_results(p)[0].code, 2);
+    s.lines = "look 1\nbegin 1\ncount0 a+1\ncheck0 a -> found a\nabort";
+    txn_plan_begin(p, ops, n, &rules);
+    script_talk(&s, p);
+    assert_string_equal(txn_plan_results(p)[0].text,
+                        "counter d.c: a field that it moves (c) holds a double or a decimal, which "
+                        "would not count exactly: make it an integer (check --connect says how)");
+    assert_int_equal(txn_plan_results(p)[0].code, 14);
     txn_plan_begin(p, ops, 0, &rules); /* reused, and empty */
     s.lines = "";
     script_talk(&s, p);
@@ -301,9 +356,10 @@ static void names_the_counter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_is_bad), cmocka_unit_test(counters),
-        cmocka_unit_test(conflicts),  cmocka_unit_test(whole_commands),
-        cmocka_unit_test(commits),    cmocka_unit_test(names_the_counter)};
+        cmocka_unit_test(one_is_bad),       cmocka_unit_test(counters),
+        cmocka_unit_test(doubles),          cmocka_unit_test(conflicts),
+        cmocka_unit_test(whole_commands),   cmocka_unit_test(commits),
+        cmocka_unit_test(names_the_counter)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
  * A line of the script is a command and, behind "->", its answer; without one all is well:
  *   look 1 2 -> found 2h(x) 3op(delete)       begin 2 (keys)      fence x
  *   state x y -> found x      count0 a+5 b-1      number x 3 -> last 7
+ *   check0 a b -> found a (a double); a script that leaves it out means that there is none
  *   events 1+ 2-(did nothing)   insert 1 2#7 (number)   delete 1   replace 1#8
  *   commit   abort   wait
  * Answers: found ..., strange (a document whose key's bytes don't tell), last N, none, CODE@I (in
@@ -174,9 +175,9 @@ static inline void script_show_ops(struct buf *out, const char *name, const stru
 
 static inline void script_show(struct buf *out, const struct txn_command *c)
 {
-    static const char *const names[] = {"look",   "begin",  "fence",  "state",  "count",
-                                        "number", "events", "insert", "delete", "replace",
-                                        "commit", "abort",  "wait"};
+    static const char *const names[] = {"look",    "begin",  "fence",  "state",  "count",
+                                        "check",   "number", "events", "insert", "delete",
+                                        "replace", "commit", "abort",  "wait"};
     char key[16];
 
     if (c->kind == TXN_BEGIN) {
@@ -188,6 +189,10 @@ static inline void script_show(struct buf *out, const struct txn_command *c)
         for (size_t i = 0; i < c->n_moves; i++)
             buf_printf(out, " %s%+lld", script_text(c->moves[i].filter, key),
                        (long long)c->moves[i].by[0]);
+    } else if (c->kind == TXN_CHECK) {
+        buf_printf(out, "check%u", c->counter);
+        for (size_t i = 0; i < c->n; i++)
+            buf_printf(out, " %s", script_text(c->ops[i]->filter, key));
     } else if (c->kind == TXN_NUMBER) {
         buf_printf(out, "number %s %lld", script_text(c->group, key), (long long)c->count);
     } else {
@@ -204,7 +209,10 @@ static inline void script_found(struct txn_plan *p, const struct txn_command *c,
     for (char *word; (word = strsep(&words, " ")) != NULL;) {
         size_t len = strcspn(word, "h(o");
         char *hash = strstr(word, "h("), *op = strstr(word, "op(");
-        bson_t *b = script_key(c->kind == TXN_STATE ? "e" : "k", word, len);
+        bson_t *b = script_key(c->kind == TXN_STATE   ? "e"
+                               : c->kind == TXN_CHECK ? "_id"
+                                                      : "k",
+                               word, len);
 
         if (hash)
             script_hash(b, hash[2]);
@@ -313,9 +321,10 @@ static inline void script_results(struct buf *out, const struct outcome *o, size
 
 static char script_c[] = "c", script_d[] = "d", script_h[] = "h", script_f[] = "f",
             script_q[] = "q", script_seq[] = "seq", script_ref[] = "ref";
+static struct config_pair script_inc = {.name = script_c};
 static struct config_counter script_counters[2] = {
-    {.collection = script_c, .database = script_d, .inc = {.n = 1}, .upsert = true},
-    {.collection = script_c, .database = script_d, .inc = {.n = 1}}};
+    {.collection = script_c, .database = script_d, .inc = {&script_inc, 1}, .upsert = true},
+    {.collection = script_c, .database = script_d, .inc = {&script_inc, 1}}};
 
 static inline struct config_route script_route(const struct script *s)
 {
@@ -346,6 +355,10 @@ static inline void script_talk(const struct script *s, struct txn_plan *p)
     int64_t now = 0;
 
     while (txn_plan_next(p, now, &c)) {
+        if (c.kind == TXN_CHECK && (!rest || strncmp(rest, "check", 5) != 0)) {
+            txn_plan_answer(p, &(struct txn_call){.call = {.fault = CALL_FINE}}, NULL);
+            continue;
+        }
         struct buf shown = {0};
         char *line = strsep(&rest, "\n");
         char *answer = line ? strstr(line, " -> ") : NULL, *at;
