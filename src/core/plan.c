@@ -270,19 +270,38 @@ static void done(struct plan *p, size_t i, struct outcome o)
     }
 }
 
+static uint32_t last_heir(const struct plan *p, uint32_t leader)
+{
+    while (p->items[leader].heir)
+        leader = p->items[leader].heir;
+    return leader;
+}
+
+/* The first that is still to be tried of those that have this leader, whoever asks: with a later
+ * one two lanes could wait for each other, each for what stands behind the other's. */
+static uint32_t heir_of(const struct plan *p, uint32_t leader, size_t asking)
+{
+    for (size_t k = p->from; k < asking; k++)
+        if (p->items[k].state != ITEM_DONE && !is_blocked(p, k) &&
+            last_heir(p, p->items[k].leader) == leader)
+            return (uint32_t)k;
+    return (uint32_t)asking;
+}
+
 /* Whose result i will share; i itself when it has to be tried, because those before it can never be
  * stored. */
 static size_t leader_of(struct plan *p, size_t i)
 {
     struct item *item = &p->items[i];
 
-    while (p->items[item->leader].heir)
-        item->leader = p->items[item->leader].heir;
+    item->leader = last_heir(p, item->leader);
     const struct item *leader = &p->items[item->leader];
     if (item->leader != i && leader->state == ITEM_DONE && !leader->present &&
         p->results[item->leader].fate == FATE_NEVER) {
-        p->items[item->leader].heir = (uint32_t)i;
-        item->leader = (uint32_t)i;
+        uint32_t heir = heir_of(p, item->leader, i);
+
+        p->items[item->leader].heir = heir;
+        item->leader = heir;
     }
     return item->leader;
 }

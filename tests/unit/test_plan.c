@@ -992,9 +992,33 @@ static void test_echo_limit(void **state)
     mem_free(key);
 }
 
+/* Of those whose leader can't be stored the first is tried next, though a later one is looked at
+ * before it: else A would wait for 7, which is behind 6 in B, and B for 5, which is behind 4 in A.
+ */
+static void test_the_first_is_tried_next(void **state)
+{
+    struct talk t;
+
+    (void)state;
+    talk_begin(&t, "i:Xk i:Cp i:Cr Ah Ak Am Bm i:Bk", 10);
+    command(&t, "Io 0 1 2");
+    reply(&t, "121");
+    command(&t, "Io 1 2");
+    reply(&t, "11000"); /* looks ahead for the inserts */
+    command(&t, "L 1 2");
+    looked(&t, "F-");
+    command(&t, "I 2");
+    reply(&t, "I");
+    command(&t, "Uo 3 4 5");
+    reply(&t, "I I I");
+    results(&t, "NDIIIIDD");
+    talk_end(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_first_is_tried_next),
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_unordered),
         cmocka_unit_test(test_ordered_goes_on_behind_a_stop),
