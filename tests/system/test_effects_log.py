@@ -1,11 +1,14 @@
 """Effects without transactions, on a standalone mongod: the steps, who dies, who sleeps, what the sweep completes."""
+import concurrent.futures
 import datetime
+import functools
 import os
 import random
 import signal
 import subprocess
 import time
 
+import pytest
 from effects import WAYS, wait_committed
 from fault_points import setup_of
 from harness import BINARY, wait_until
@@ -19,12 +22,11 @@ def test_the_steps_on_a_standalone(standalone):
     assert done.returncode == 0
 
 
-def test_kill_9_in_the_middle(standalone, tmp_path):
+def kill_9_in_the_middle(standalone, tmp_path):
     topic = WAYS["follows by log"](standalone, 4)
     setup = setup_of(standalone, tmp_path, topic)
     setup.sections["worker"].update(threads=2)
     setup.sections["kafka"]["instance_id"] = "same"  # nobody waits until the dead one is missed
-    random.seed(5)
     topic.send(topic.make(1500, people=40))
     try:
         for _ in range(3):
@@ -43,12 +45,11 @@ def test_kill_9_in_the_middle(standalone, tmp_path):
         setup.close()
 
 
-def test_a_process_that_slept(standalone, tmp_path):
+def a_process_that_slept(standalone, tmp_path):
     """Stopped for longer than an attempt (1 s) and its session, while another one does the work, then continued."""
     topic = WAYS["follows by log"](standalone, 2)
     setup = setup_of(standalone, tmp_path, topic)
     setup.sections["kafka"]["properties"].update({"session.timeout.ms": "1000", "heartbeat.interval.ms": "200"})
-    random.seed(6)
     topic.send(topic.make(1200, people=30))
     try:
         first = setup.start()
@@ -70,7 +71,7 @@ def test_a_process_that_slept(standalone, tmp_path):
         setup.close()
 
 
-def test_the_sweep_completes_what_nobody_comes_back_for(standalone, tmp_path):
+def the_sweep_completes_what_nobody_comes_back_for(standalone, tmp_path):
     topic = WAYS["block by log"](standalone, 1)
     setup = setup_of(standalone, tmp_path, topic)
     topic.send(topic.make(1))
@@ -89,16 +90,37 @@ def test_the_sweep_completes_what_nobody_comes_back_for(standalone, tmp_path):
         setup.close()
 
 
-def test_numbers_of_two_processes(standalone, tmp_path):
-    for way in ("block", "block by log"):
-        topic = WAYS[way](standalone, 4)
-        setup = setup_of(standalone, tmp_path, topic)
-        topic.send(topic.make(800))
-        topic.send_old(100)
-        try:
-            workers = [setup.start(), setup.start()]
-            wait_committed(standalone, setup.group, [topic])
-            assert [w.terminate() for w in workers] == [0, 0]
-            topic.check()
-        finally:
-            setup.close()
+def numbers_of_two_processes(standalone, tmp_path, way):
+    topic = WAYS[way](standalone, 4)
+    setup = setup_of(standalone, tmp_path, topic)
+    topic.send(topic.make(800))
+    topic.send_old(100)
+    try:
+        workers = [setup.start(), setup.start()]
+        wait_committed(standalone, setup.group, [topic])
+        assert [w.terminate() for w in workers] == [0, 0]
+        topic.check()
+    finally:
+        setup.close()
+
+
+JOBS = {
+    "kill -9 in the middle": kill_9_in_the_middle,
+    "a process that slept": a_process_that_slept,
+    "the sweep completes what nobody comes back for": the_sweep_completes_what_nobody_comes_back_for,
+    "numbers of two processes": functools.partial(numbers_of_two_processes, way="block"),
+    "numbers of two processes, counted by log": functools.partial(numbers_of_two_processes, way="block by log"),
+}
+
+
+@pytest.fixture(scope="module")
+def running(standalone, tmp_path_factory):
+    """All of them, side by side: they wait more than they work."""
+    random.seed(5)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        yield {name: pool.submit(job, standalone, tmp_path_factory.mktemp("log")) for name, job in JOBS.items()}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_by_log(running, name):
+    running[name].result()

@@ -1,8 +1,11 @@
 """G7, G10: counters and sequences while the primaries of a replica set of three come and go, and where there is no replica set."""
+import concurrent.futures
 import contextlib
+import os
 import random
 import threading
 
+import pytest
 from effects import LOG, Follows, Orders, wait_committed
 from harness import Setup, wait_until
 from test_outages import impatient, primary_of, replica_stack, step_down  # noqa: F401
@@ -42,7 +45,7 @@ def some_are_done(stack, setup, topics):
     return reached
 
 
-def test_step_downs_under_load(replica_stack, tmp_path, seed):  # noqa: F811
+def step_downs_under_load(replica_stack, tmp_path):  # noqa: F811
     topics = [Follows(replica_stack, 4, "transaction"), Follows(replica_stack, 4, "log"),
               Orders(replica_stack, 4, "transaction", "gapless", True), Orders(replica_stack, 4, None, "block", False)]
     setup = Setup(replica_stack, tmp_path, [t.topic for t in topics], collection=topics[0].documents, dead_letters=False)
@@ -70,7 +73,7 @@ def test_step_downs_under_load(replica_stack, tmp_path, seed):  # noqa: F811
         setup.close()
 
 
-def test_a_standalone_mongod_is_killed(standalone, tmp_path, seed):
+def a_standalone_mongod_is_killed(standalone, tmp_path):
     """Without transactions, and without a second member: effects = "auto" goes by the log."""
     topics = [Follows(standalone, 4, None), Orders(standalone, 4, None, "block", True)]
     setup = Setup(standalone, tmp_path, [t.topic for t in topics], collection=topics[0].documents, dead_letters=False)
@@ -90,6 +93,25 @@ def test_a_standalone_mongod_is_killed(standalone, tmp_path, seed):
         assert worker.terminate() == 0
     finally:
         setup.close()
+
+
+@pytest.fixture(scope="module")
+def running(replica_stack, standalone, tmp_path_factory):  # noqa: F811
+    """Both, side by side: they wait more than they work."""
+    seed = int(os.environ.get("IDEMSINK_SEED", 0)) or random.SystemRandom().randrange(1, 2**31)
+    print(f"IDEMSINK_SEED={seed}")
+    random.seed(seed)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        yield {job: pool.submit(job, services, tmp_path_factory.mktemp("outages"))
+               for job, services in ((step_downs_under_load, replica_stack), (a_standalone_mongod_is_killed, standalone))}
+
+
+def test_step_downs_under_load(running):
+    running[step_downs_under_load].result()
+
+
+def test_a_standalone_mongod_is_killed(running):
+    running[a_standalone_mongod_is_killed].result()
 
 
 def test_what_needs_transactions_is_refused_there(standalone, tmp_path):
