@@ -26,6 +26,13 @@ const struct outcome *mongo_log_run(struct mongo_log *l, uint32_t route, const s
 int64_t mongo_log_now(const struct mongo_log *l);
 bool mongo_log_clock(struct mongo_log *l, struct outcome_call *call, bson_error_t *be);
 
+/* mongo_log_horizon.c: before a batch begins. How long attempts may take is told to all who prune,
+ * and the route's horizon goes on. False: *call says why, and nothing may begin. */
+bool mongo_log_register(struct mongo_log *l, uint32_t route, struct outcome_call *call,
+                        bson_error_t *be);
+/* May one begin at now_ms? */
+bool mongo_log_is_registered(const struct mongo_log *l, uint32_t route, int64_t now_ms);
+
 /* mongo_log_steps.c: the commands. Each answers the plan. */
 void mongo_log_read(struct mongo_log *l, uint32_t route, const struct log_command *c);
 void mongo_log_number(struct mongo_log *l, uint32_t route, const struct log_command *c);

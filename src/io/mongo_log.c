@@ -25,7 +25,7 @@ struct mongo_log *mongo_log_new(struct mongo *m, mongoc_client_t *client)
     MUST(getentropy(&l->seed, sizeof l->seed) == 0);
     l->horizons = mem_array(m->config->n_routes ? m->config->n_routes : 1, sizeof *l->horizons);
     for (size_t i = 0; i < m->config->n_routes; i++)
-        log_horizon_init(&l->horizons[i]);
+        log_horizon_init(&l->horizons[i], m->config->effects.attempt_ms);
     return l;
 }
 
@@ -79,51 +79,6 @@ bool mongo_log_clock(struct mongo_log *l, struct outcome_call *call, bson_error_
     }
     bson_destroy(&reply);
     return ok;
-}
-
-/* --- which ids may go --- */
-
-/* When the oldest open event of the route began; INT64_MAX: none is open. */
-static bool oldest_open(struct mongo_log *l, uint32_t route, int64_t *out)
-{
-    bson_t filter = BSON_INITIALIZER, opts = BSON_INITIALIZER, in;
-    bson_iter_t at, value;
-    const bson_t *found;
-    bson_error_t be;
-
-    *out = INT64_MAX;
-    mongo_log_open_filter(&filter, INT64_MAX);
-    mongo_log_read_opts(l->m, &opts);
-    BSON_APPEND_DOCUMENT_BEGIN(&opts, "sort", &in);
-    BSON_APPEND_INT32(&in, LOG_EFFECTS ".at", 1);
-    bson_append_document_end(&opts, &in);
-    BSON_APPEND_DOCUMENT_BEGIN(&opts, "projection", &in);
-    BSON_APPEND_INT32(&in, LOG_EFFECTS ".at", 1);
-    bson_append_document_end(&opts, &in);
-    BSON_APPEND_INT64(&opts, "limit", 1);
-    mongoc_collection_t *c = mongo_log_events(l, route);
-    mongoc_cursor_t *cursor = mongoc_collection_find_with_opts(c, &filter, &opts, l->m->primary);
-    if (mongoc_cursor_next(cursor, &found) && bson_iter_init(&at, found) &&
-        bson_iter_find_descendant(&at, LOG_EFFECTS ".at", &value) &&
-        BSON_ITER_HOLDS_DATE_TIME(&value))
-        *out = bson_iter_date_time(&value);
-    bool ok = !mongoc_cursor_error(cursor, &be);
-    mongoc_cursor_destroy(cursor);
-    mongoc_collection_destroy(c);
-    bson_destroy(&filter);
-    bson_destroy(&opts);
-    return ok;
-}
-
-static int64_t prune_before(struct mongo_log *l, uint32_t route)
-{
-    struct log_horizon *h = &l->horizons[route];
-    int64_t attempt_ms = l->m->config->effects.attempt_ms, now_ms = mongo_log_now(l), open_ms;
-
-    if (log_has_effects(&l->m->config->routes[route]) &&
-        log_horizon_due(h, clock_mono_ms(), attempt_ms) && oldest_open(l, route, &open_ms))
-        log_horizon_read(h, now_ms, clock_mono_ms(), open_ms, attempt_ms);
-    return h->usable_ms;
 }
 
 /* --- a batch --- */
@@ -250,21 +205,23 @@ const struct outcome *mongo_log_run(struct mongo_log *l, uint32_t route, const s
     bson_error_t be = {0};
     int64_t deadline_ms = clock_mono_ms() + l->m->socket_timeout_ms;
     const struct config *config = l->m->config;
-    bool clock = mongo_log_clock(l, &call, &be);
+    bool ready = mongo_log_clock(l, &call, &be) && mongo_log_register(l, route, &call, &be);
     struct log_rules rules = {.route = &config->routes[route],
                               .now_ms = mongo_log_now(l),
                               .attempt_ms = config->effects.attempt_ms,
                               .keep = config->effects.keep,
-                              .prune_ms = clock ? prune_before(l, route) : INT64_MIN,
+                              .prune_ms = l->horizons[route].usable_ms,
                               .random = l->seed ^ (uint64_t)clock_mono_us(),
                               .complete_only = complete_only};
 
     log_plan_begin(l->plan, ops, n, &rules);
-    if (!clock) {
+    if (!ready) {
         struct outcome o;
 
         outcome_of_failure(&call, &o);
         log_plan_stop(l->plan, o.retry);
+    } else if (!mongo_log_is_registered(l, route, rules.now_ms)) { /* we have slept meanwhile */
+        log_plan_stop(l->plan, RETRY_TIMEOUT);
     }
     while (log_plan_next(l->plan, mongo_log_now(l), &c)) {
         carry(l, route, &c);

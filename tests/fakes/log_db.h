@@ -28,6 +28,8 @@ struct db_counter {
         int64_t t;
     } applied[DB_IDS];
     bool is_double;
+    struct log_id ever[DB_EVENTS]; /* all that were counted, pruned or not */
+    size_t n_ever;
 };
 struct db_entity {
     bool exists, has_by, has_removed;
@@ -40,10 +42,12 @@ struct db {
     bson_t *events[DB_EVENTS]; /* NULL: not there */
     struct db_counter counters[DB_COUNTERS];
     struct db_entity entities[DB_ENTITIES];
-    int64_t sequence[4]; /* INT64_MIN: not there */
-    bool unique_number;  /* the number of an event is unique in its group */
-    size_t one_of;       /* a unique index: of so many entities side by side at most one is there */
-    int64_t taken_text;  /* the number whose text is another document's; 0: none */
+    int64_t sequence[4];                /* INT64_MIN: not there */
+    bool unique_number;                 /* the number of an event is unique in its group */
+    int64_t attempt_ms, attempts_until; /* what is registered, log_horizon.h */
+    size_t twice, late; /* ids that were counted twice; that would have been, but for the time */
+    size_t one_of;      /* a unique index: of so many entities side by side at most one is there */
+    int64_t taken_text; /* the number whose text is another document's; 0: none */
 };
 
 /* One statement, with everything that it needs of its own. */
@@ -226,17 +230,30 @@ static inline bool db_has_id(const struct db_counter *c, const struct log_id *id
     return false;
 }
 
+static inline size_t db_counted_ever(const struct db_counter *c, const struct db_statement *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_ids; i++)
+        for (size_t k = 0; k < c->n_ever && k < DB_EVENTS; k++)
+            n += memcmp(&c->ever[k], &s->ids[i], sizeof s->ids[i]) == 0;
+    return n;
+}
+
 static inline void db_count(struct db *db, struct db_flight *f, const struct db_statement *s)
 {
     struct db_counter *c = &db->counters[s->key];
     int64_t sum[2];
 
-    if (!c->exists || db->now >= f->until_ms || c->is_double ||
-        (!s->forced && f->keep > 0 && c->n >= f->keep))
+    if (!c->exists || c->is_double || (!s->forced && f->keep > 0 && c->n >= f->keep))
         return;
     for (size_t i = 0; i < s->n_ids; i++)
         if (db_has_id(c, &s->ids[i]))
             return;
+    if (db->now >= f->until_ms) {
+        db->late += db_counted_ever(c, s);
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         if (__builtin_add_overflow(c->value[i], s->by[i], &sum[i])) {
             db_error(f, 2, "");
@@ -245,8 +262,10 @@ static inline void db_count(struct db *db, struct db_flight *f, const struct db_
     }
     memcpy(c->value, sum, sizeof sum);
     c->version++;
+    db->twice += db_counted_ever(c, s);
     CHECK(c->n + s->n_ids <= DB_IDS, "room for ids");
     for (size_t i = 0; i < s->n_ids; i++) {
+        c->ever[c->n_ever++ % DB_EVENTS] = s->ids[i];
         c->applied[c->n].id = s->ids[i];
         c->applied[c->n++].t = f->at_ms;
     }
@@ -564,6 +583,19 @@ static inline void db_answer(struct log_plan *p, const struct db_flight *f)
     }
     log_plan_answer(p, &call, &reply);
     bson_destroy(&reply);
+}
+
+/* One findAndModify: mongo_log_horizon.c. What stands there behind it is the answer. */
+static inline void db_register(struct db *db, struct log_horizon *h, int64_t now_ms)
+{
+    int64_t until = db->now + log_horizon_hold(h->attempt_ms);
+
+    if (db->attempt_ms <= h->attempt_ms || db->attempts_until <= now_ms) {
+        db->attempt_ms = h->attempt_ms;
+        if (db->attempts_until < until)
+            db->attempts_until = until;
+    }
+    log_horizon_registered(h, db->attempt_ms, db->attempts_until);
 }
 
 static inline int64_t db_oldest_open(const struct db *db)

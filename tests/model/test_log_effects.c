@@ -1,7 +1,8 @@
 /*
  * test_log_effects.c - the real core/log_plan.h over a database that is made up: several workers,
  * statement by statement in any order, each able to die or to sleep anywhere, answers that get
- * lost, commands that arrive much later, redelivery in other compositions, sweeps and pruning.
+ * lost, commands that arrive much later, redelivery in other compositions, sweeps and pruning; two
+ * settings of effects.attempt side by side.
  *
  * At the end every event counted once, entities are what their events in their order make of them,
  * and nothing is open.
@@ -19,11 +20,13 @@ enum {
     WORKERS = 4,
     LANES = 6,
     PER_LANE_ENTITIES = 4,
-    PER_LANE = 60, /* deliveries, repeated ones among them */
+    PER_LANE = 250, /* deliveries, repeated ones among them */
     USERS = 5,
     BATCH = 8,
     GHOSTS = 64,
-    ATTEMPT_MS = 5000,
+    RUNS = 8,
+    ATTEMPT_MS = 5000,           /* effects.attempt of one configuration, */
+    LONGEST_MS = 4 * ATTEMPT_MS, /* and of another one: the processes have this or that */
     KEEP = 40,
 };
 
@@ -170,8 +173,8 @@ struct worker {
     bool lost; /* the answer to what is in the air */
     struct db_flight *flight;
     int64_t asleep_until, behind;
-    int64_t read_server_ms, read_open; /* horizon: asked, not here yet */
-    bool asked;
+    enum { ASK_NOTHING, ASK_OPEN, ASK_REGISTER, ASK_DONE } asking; /* horizon */
+    int64_t read_server_ms, read_open;
 };
 static struct worker workers[WORKERS];
 static struct db_flight *ghosts[GHOSTS];
@@ -191,7 +194,7 @@ static void start_worker(struct worker *w)
     struct log_limits limits = {.max_ops = 1 + dice_below(&dice, BATCH), .max_bytes = 1 << 20};
 
     *w = (struct worker){.plan = log_plan_new(&limits)};
-    log_horizon_init(&w->horizon);
+    log_horizon_init(&w->horizon, dice_permille(&dice, 300) ? LONGEST_MS : ATTEMPT_MS);
 }
 
 static void let_fly(struct db_flight *f)
@@ -272,20 +275,40 @@ static void take_sweep(struct worker *w)
     }
 }
 
+/* One command at a time, and any time may pass in between. False: one was needed. */
+static bool is_registered(struct worker *w)
+{
+    if (!w->asking && log_horizon_due(&w->horizon, db.now)) {
+        w->read_server_ms = server_now(w);
+        w->asking = ASK_OPEN;
+        return false;
+    }
+    if (w->asking == ASK_OPEN) {
+        w->read_open = db_oldest_open(&db);
+        w->asking = ASK_REGISTER;
+        return false;
+    }
+    if (w->asking == ASK_REGISTER) {
+        db_register(&db, &w->horizon, w->read_server_ms);
+        w->asking = ASK_DONE;
+        return false;
+    }
+    if (w->asking == ASK_DONE)
+        log_horizon_read(&w->horizon, w->read_server_ms, db.now, w->read_open);
+    w->asking = ASK_NOTHING;
+    if (log_horizon_is_registered(&w->horizon, server_now(w)))
+        return true;
+    db_register(&db, &w->horizon, server_now(w));
+    return false;
+}
+
 static void begin(struct worker *w, size_t me)
 {
-    struct log_rules rules = {.route = &route, .attempt_ms = ATTEMPT_MS, .keep = KEEP};
+    struct log_rules rules = {.route = &route, .attempt_ms = w->horizon.attempt_ms, .keep = KEEP};
 
     w->behind = (int64_t)dice_below(&dice, 300);
-    if (!w->asked && log_horizon_due(&w->horizon, db.now, ATTEMPT_MS)) {
-        w->read_server_ms = server_now(w);
-        w->read_open = db_oldest_open(&db);
-        w->asked = true;
+    if (!is_registered(w))
         return;
-    }
-    if (w->asked)
-        log_horizon_read(&w->horizon, w->read_server_ms, db.now, w->read_open, ATTEMPT_MS);
-    w->asked = false;
     clear_ops(w);
     w->sweeps = dice_permille(&dice, 100);
     if (w->sweeps)
@@ -336,6 +359,22 @@ static void answer(struct worker *w)
     w->flight = NULL;
 }
 
+/* Its lanes are given to others, unless that takes too long. */
+static void fall_asleep(struct worker *w, size_t me, int64_t ms)
+{
+    w->asleep_until = db.now + ms;
+    for (size_t l = 0; l < LANES; l++)
+        if (lanes[l].owner == (int)me && dice_permille(&dice, 800))
+            hand_on(l);
+}
+
+/* Just what must not be done later: behind the moment from which those with the shorter attempt
+ * could forget its ids, and before it is over, or behind that. */
+static int64_t long_sleep(void)
+{
+    return 2 * (ATTEMPT_MS + LOG_MARGIN_MS) + (int64_t)dice_below(&dice, LONGEST_MS);
+}
+
 static void step_worker(size_t i, bool calm)
 {
     struct worker *w = &workers[i];
@@ -344,7 +383,11 @@ static void step_worker(size_t i, bool calm)
     if (w->asleep_until > db.now)
         return;
     if (!calm && dice_permille(&dice, 2)) {
-        w->asleep_until = db.now + (int64_t)dice_below(&dice, 4 * ATTEMPT_MS);
+        fall_asleep(w, i, (int64_t)dice_below(&dice, 4 * ATTEMPT_MS));
+        return;
+    }
+    if (!calm && w->flight && w->flight->kind == LOG_COUNT && dice_permille(&dice, 30)) {
+        fall_asleep(w, i, long_sleep());
         return;
     }
     if (!calm && dice_permille(&dice, 2)) {
@@ -379,11 +422,18 @@ static void step_ghost(void)
     }
 }
 
-static bool all_done(void)
+static bool all_read(void)
 {
     for (size_t l = 0; l < LANES; l++)
         if (lanes[l].read < lanes[l].n)
             return false;
+    return true;
+}
+
+static bool all_done(void)
+{
+    if (!all_read())
+        return false;
     for (size_t i = 0; i < WORKERS; i++)
         if (workers[i].running)
             return false;
@@ -405,7 +455,8 @@ static void run(void)
 {
     for (size_t i = 0; i < WORKERS; i++)
         start_worker(&workers[i]);
-    for (size_t step = 0; step < 60000; step++) {
+    size_t step = 0;
+    for (; step < 60000 && (step % 64 != 0 || !all_read()); step++) {
         db.now += dice_permille(&dice, 1) ? (int64_t)dice_below(&dice, 2 * ATTEMPT_MS)
                                           : (int64_t)dice_below(&dice, 10);
         step_worker(dice_below(&dice, WORKERS), false);
@@ -415,7 +466,7 @@ static void run(void)
         if (dice_permille(&dice, 1))
             hand_on(dice_below(&dice, LANES));
     }
-    for (size_t step = 0; !all_done(); step++) {
+    for (step = 0; !all_done(); step++) {
         CHECK(step < 2000000, "it comes to an end");
         db.now += (int64_t)dice_below(&dice, 20);
         step_worker(dice_below(&dice, WORKERS), true);
@@ -459,6 +510,7 @@ static void one_run_of_counters(void)
     make_route(false);
     make_events(false);
     run();
+    CHECK(db.twice == 0, "%zu ids are counted twice", db.twice);
     for (size_t e = 0; e < n_events; e++) {
         CHECK(db.events[e], "event %zu is stored", e);
         CHECK(!bson_has_field(db.events[e], "_effects"), "event %zu is closed", e);
@@ -482,6 +534,7 @@ static void one_run_of_operations(size_t one_of)
     make_route(true);
     make_events(true);
     run();
+    CHECK(db.twice == 0, "%zu ids are counted twice", db.twice);
     for (size_t l = 0; l < LANES; l++) {
         for (size_t i = 0; i < lanes[l].n; i++) {
             int32_t e = lanes[l].log[i];
@@ -514,7 +567,7 @@ static void counters_equal_the_truth(void **state)
 {
     (void)state;
     dice = dice_seed("counters");
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < RUNS; i++)
         one_run_of_counters();
 }
 
@@ -522,7 +575,7 @@ static void entities_and_their_counters_equal_the_truth(void **state)
 {
     (void)state;
     dice = dice_seed("operations");
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < RUNS; i++)
         one_run_of_operations(0);
 }
 
@@ -531,7 +584,7 @@ static void what_is_unique_goes_from_one_to_the_next(void **state)
 {
     (void)state;
     dice = dice_seed("unique");
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < RUNS / 2; i++)
         one_run_of_operations(PER_LANE_ENTITIES);
 }
 

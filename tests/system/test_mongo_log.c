@@ -2,7 +2,10 @@
  * Documents and their effects one after the other, without transactions, on a real server: what is
  * stored, what moves, what is completed, what the server refuses.
  */
+#include <inttypes.h>
+
 #include "core/log_doc.h"
+#include "io/mongo_lease.h"
 #include "io/mongo_log_private.h"
 #include "mongo_help.h"
 
@@ -677,6 +680,53 @@ static void test_keep(void **state)
     world_end(&w);
 }
 
+static int64_t registered(struct world *w, int64_t ms)
+{
+    char *filter = mem_printf("{'_id':'attempt idemsink_test.%s','ms':{'$numberLong':'%" PRId64
+                              "'},'$expr':{'$gt':['$until','$$NOW']}}",
+                              w->h.collection, ms);
+    int64_t n = count_in(w, MONGO_LEASES, filter);
+
+    mem_free(filter);
+    return n;
+}
+
+/* Another process: it has registered nothing yet. */
+static void write_as_another(struct world *w, int id)
+{
+    void *session = w->h.session;
+
+    w->h.session = w->h.sink.ops->open(w->h.sink.self);
+    write_one(w, event(id, "ann", "", 0), "I");
+    w->h.sink.ops->close(w->h.session);
+    w->h.session = session;
+}
+
+/* The longest attempt of all processes stands there, until all that was begun under it is over. */
+static void test_attempts_are_registered(void **state)
+{
+    struct world w;
+    char filter[160];
+
+    (void)state;
+    world_begin(&w);
+    world_connect(&w);
+    (void)snprintf(filter, sizeof filter, "{'_id':'attempt idemsink_test.%s'}", w.h.collection);
+    write_as_another(&w, 1);
+    assert_int_equal(registered(&w, 2000), 1);
+    change(&w, MONGO_LEASES, filter, "[{'$set':{'ms':{'$numberLong':'60000'}}}]");
+    write_as_another(&w, 2);
+    assert_int_equal(registered(&w, 60000), 1);
+    change(&w, MONGO_LEASES, filter, "[{'$set':{'until':{'$subtract':['$$NOW',600000]}}}]");
+    write_as_another(&w, 3);
+    assert_int_equal(registered(&w, 2000), 1);
+    change(&w, MONGO_LEASES, filter, "[{'$set':{'ms':{'$numberLong':'1'}}}]");
+    write_as_another(&w, 4);
+    assert_int_equal(registered(&w, 2000), 1);
+    expect_counter(&w, "ann", "n", 4);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -695,6 +745,7 @@ int main(void)
         cmocka_unit_test(test_one_attempt_at_a_time),
         cmocka_unit_test(test_what_add_refuses),
         cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_attempts_are_registered),
     };
 
     mongoc_init();

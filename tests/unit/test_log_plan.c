@@ -46,7 +46,7 @@ static int begin(void **state)
     route.sequence.field = route.sequence.template_field = none;
     route.operation.source = none;
     plan = log_plan_new(&limits);
-    log_horizon_init(&horizon);
+    log_horizon_init(&horizon, ATTEMPT_MS);
     return 0;
 }
 
@@ -486,10 +486,10 @@ static struct db_flight *sleeping_count(struct write_op *ops, struct log_plan *p
 /* The horizon is read and let come; then the ids of user 1 are pruned as it allows. */
 static void prune(void)
 {
-    assert_true(log_horizon_due(&horizon, db.now, ATTEMPT_MS));
-    log_horizon_read(&horizon, db.now, db.now, db_oldest_open(&db), ATTEMPT_MS);
+    assert_true(log_horizon_due(&horizon, db.now));
+    log_horizon_read(&horizon, db.now, db.now, db_oldest_open(&db));
     db.now += ATTEMPT_MS + LOG_MARGIN_MS;
-    assert_true(log_horizon_due(&horizon, db.now, ATTEMPT_MS));
+    assert_true(log_horizon_due(&horizon, db.now));
     struct db_flight f = {.before_ms = horizon.usable_ms};
     struct db_statement s = {.key = 1};
     db_prune(&db, &f, &s);
