@@ -100,6 +100,9 @@ bool outcome_judge(const struct outcome_call *call, const bson_t *reply, size_t 
 /* A call that failed as a whole and was no write (a read, a ping): UNKNOWN, with class and code. */
 void outcome_of_failure(const struct outcome_call *call, struct outcome *out);
 
+/* Of a read for many: may its size, or one of them, be why it failed? */
+bool outcome_may_be_one_of_many(const struct outcome_call *call);
+
 /* One row per server code that does not get the default (UNKNOWN, class other; as a whole: SPLIT).
  */
 struct outcome_code {

@@ -124,15 +124,6 @@ void log_look_found(struct log_plan *p, const bson_t *document)
     item->until_ms = until_of(&effects);
 }
 
-/* An answer that may be the fault of the read's size or of one of its operations. */
-static bool may_be_one_of_many(const struct outcome_call *call)
-{
-    const struct outcome_code *row = outcome_code_find(call->code);
-
-    return call->fault == CALL_DOCUMENT ||
-           (call->fault == CALL_SERVER && (!row || row->whole == FATE_SPLIT));
-}
-
 static void look_alone(struct log_plan *p)
 {
     for (size_t k = 0; k < p->n_sent; k++)
@@ -142,7 +133,7 @@ static void look_alone(struct log_plan *p)
 static void look_failed(struct log_plan *p, const struct outcome_call *call)
 {
     struct outcome o;
-    bool somebody = may_be_one_of_many(call);
+    bool somebody = outcome_may_be_one_of_many(call);
 
     if (somebody && p->n_sent > 1) {
         for (size_t k = 0; k < p->n_sent; k++)

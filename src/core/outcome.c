@@ -229,6 +229,14 @@ void outcome_of_failure(const struct outcome_call *call, struct outcome *out)
     }
 }
 
+bool outcome_may_be_one_of_many(const struct outcome_call *call)
+{
+    const struct outcome_code *row = outcome_code_find(call->code);
+
+    return call->fault == CALL_DOCUMENT ||
+           (call->fault == CALL_SERVER && (!row || row->whole == FATE_SPLIT));
+}
+
 /* The command as a whole failed with this code of the server (0: it gave none). */
 static struct outcome judge_code_of_whole(int code)
 {

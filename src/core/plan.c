@@ -729,15 +729,6 @@ static void looked_in_vain(struct plan *p, size_t i)
     p->looking--;
 }
 
-/* An answer that may be the fault of the read's size or of one of its operations. */
-static bool may_be_one_of_many(const struct outcome_call *call)
-{
-    const struct outcome_code *row = outcome_code_find(call->code);
-
-    return call->fault == CALL_DOCUMENT ||
-           (call->fault == CALL_SERVER && (!row || row->whole == FATE_SPLIT));
-}
-
 void plan_looked(struct plan *p, const struct outcome_call *call)
 {
     struct outcome o;
@@ -746,7 +737,7 @@ void plan_looked(struct plan *p, const struct outcome_call *call)
     p->out = false;
     if (call->fault != CALL_FINE) {
         memset(p->found, 0, p->n_sent * sizeof *p->found);
-        bool somebody = may_be_one_of_many(call);
+        bool somebody = outcome_may_be_one_of_many(call);
         if (somebody && p->n_sent > 1) {
             look_alone(p);
             return;

@@ -31,18 +31,9 @@ static void look_alone(struct txn_plan *p)
         p->batch.items[p->what[k]].look_alone = !p->found[k];
 }
 
-/* An answer that may be the fault of the read's size or of one of its operations. */
-static bool may_be_one_of_many(const struct outcome_call *call)
-{
-    const struct outcome_code *row = outcome_code_find(call->code);
-
-    return call->fault == CALL_DOCUMENT ||
-           (call->fault == CALL_SERVER && (!row || row->whole == FATE_SPLIT));
-}
-
 static void look_failed(struct txn_plan *p, const struct outcome_call *call)
 {
-    bool somebody = may_be_one_of_many(call);
+    bool somebody = outcome_may_be_one_of_many(call);
     struct outcome o;
 
     if (somebody && p->n > 1) {
