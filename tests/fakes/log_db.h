@@ -40,6 +40,7 @@ struct db {
     int64_t now;
     const struct config_route *route;
     bson_t *events[DB_EVENTS]; /* NULL: not there */
+    bool closed[DB_EVENTS];    /* surely: not to be looked at */
     struct db_counter counters[DB_COUNTERS];
     struct db_entity entities[DB_ENTITIES];
     int64_t sequence[4];                /* INT64_MIN: not there */
@@ -75,7 +76,7 @@ struct db_flight {
         size_t index;
         int code;
         const char *about; /* the field that the index is about */
-    } errors[4096];
+    } * errors;            /* room for one per statement */
     size_t n_errors, matched;
     int64_t number;
     bool has_number;
@@ -170,6 +171,7 @@ static inline void db_flight_free(struct db_flight *f)
     for (size_t k = 0; k < f->n_found; k++)
         bson_destroy(f->found[k]);
     mem_free(f->found);
+    mem_free(f->errors);
     mem_free(f->s);
     mem_free(f->text);
     mem_free(f);
@@ -186,7 +188,9 @@ static inline void db_find(struct db_flight *f, bson_t *document)
 
 static inline void db_error(struct db_flight *f, int code, const char *about)
 {
-    CHECK(f->n_errors < 4096, "room");
+    if (!f->errors)
+        f->errors = mem_array(f->n, sizeof *f->errors);
+    CHECK(f->n_errors < f->n, "one per statement");
     f->errors[f->n_errors].index = f->next;
     f->errors[f->n_errors].code = code;
     f->errors[f->n_errors++].about = about;
@@ -200,7 +204,7 @@ static inline bson_t *db_effects(const struct db *db, int64_t e)
     const uint8_t *data;
     uint32_t len;
 
-    if (!db->events[e] || !bson_iter_init_find(&at, db->events[e], "_effects"))
+    if (!db->events[e] || db->closed[e] || !bson_iter_init_find(&at, db->events[e], "_effects"))
         return NULL;
     bson_iter_document(&at, &len, &data);
     bson_t *b = bson_new_from_data(data, len);
@@ -220,6 +224,7 @@ static inline void db_set_effects(struct db *db, int64_t e, const bson_t *effect
         BSON_APPEND_DOCUMENT(b, "_effects", effects);
     bson_destroy(db->events[e]);
     db->events[e] = b;
+    db->closed[e] = !effects;
 }
 
 static inline bool db_has_id(const struct db_counter *c, const struct log_id *id)
@@ -562,7 +567,7 @@ static inline void db_answer(struct log_plan *p, const struct db_flight *f)
     BSON_APPEND_INT64(&reply, f->kind == LOG_WRITE ? "nInserted" : "nMatched", (int64_t)f->matched);
     BSON_APPEND_ARRAY_BEGIN(&reply, "writeErrors", &list);
     for (size_t k = 0; k < f->n_errors; k++) {
-        char name[16];
+        char name[24];
 
         (void)snprintf(name, sizeof name, "%zu", k);
         BSON_APPEND_DOCUMENT_BEGIN(&list, name, &one);
