@@ -686,9 +686,12 @@ static void a_number_that_is_taken(void **state)
 
 static void others_have(int64_t first, int64_t n)
 {
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n; k++) {
+        if (db.events[50 + k])
+            bson_destroy(db.events[50 + k]);
         db.events[50 + k] =
             BCON_NEW("k", BCON_INT64(50 + k), "g", BCON_INT64(1), "seq", BCON_INT64(first + k));
+    }
 }
 
 /* Mode block: another document has the next numbers. It goes past them by itself, without waits;
