@@ -22,6 +22,10 @@
  * they go. */
 enum { LOG_MARGIN_MS = 1000 };
 
+/* By how much behind its until_ms an attempt is over, and another one is let in: its last steps are
+ * refused from until_ms + margin on (log_plan_next()), by a clock that may go back by as much. */
+enum { LOG_OVER_MS = 2 * LOG_MARGIN_MS };
+
 struct log_horizon {
     int64_t attempt_ms;          /* our own */
     int64_t longest_ms, over_ms; /* as registered last: of all, and when they are over */

@@ -124,7 +124,7 @@ struct log_command {
     size_t keep;      /* COUNT: not where this many ids are, unless forced */
     int64_t at_ms;    /* WRITE: _effects.at; COUNT: of its ids; FAIL of an operation: its attempt is
                          over */
-    int64_t until_ms; /* of what is guarded */
+    int64_t until_ms; /* of what is guarded; FAIL, DID, REMOVE and CLEAN have LOG_MARGIN_MS more */
     int64_t try_id;   /* WRITE, CLAIM: _effects.try */
     int64_t before_ms; /* PRUNE */
     const char *text;  /* FAIL */

@@ -107,7 +107,7 @@ static void append_effects(const struct config_route *route, const struct log_co
         MUST(BSON_APPEND_DOCUMENT(&effects, "entity", f->entity));
         if (f->action == EFFECT_INSERT)
             MUST(BSON_APPEND_DOCUMENT(&effects, "document", op->document));
-        MUST(BSON_APPEND_DATE_TIME(&effects, "until", c->until_ms + LOG_MARGIN_MS));
+        MUST(BSON_APPEND_DATE_TIME(&effects, "until", c->until_ms + LOG_OVER_MS));
         MUST(BSON_APPEND_INT64(&effects, "try", c->try_id));
     }
     MUST(bson_append_document_end(out, &effects));

@@ -197,7 +197,7 @@ void log_claim_update(const struct log_command *c, bson_t *update)
     bson_t set;
 
     MUST(BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set));
-    MUST(BSON_APPEND_DATE_TIME(&set, LOG_EFFECTS ".until", c->until_ms + LOG_MARGIN_MS));
+    MUST(BSON_APPEND_DATE_TIME(&set, LOG_EFFECTS ".until", c->until_ms + LOG_OVER_MS));
     MUST(BSON_APPEND_INT64(&set, LOG_EFFECTS ".try", c->try_id));
     MUST(bson_append_document_end(update, &set));
 }

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "core/log_horizon.h"
 #include "core/log_plan_private.h"
 
 enum {
@@ -605,6 +606,15 @@ static enum log_phase phase_after(struct log_plan *p)
     return LOG_PHASE_END;
 }
 
+/*
+ * Steps that nobody looks after. One that was refused as too late must not be followed by a CLOSE
+ * that is in time again, because the clock went back: so they have the margin more than CLOSE.
+ */
+static bool is_unproved(enum log_command_kind kind)
+{
+    return kind == LOG_DID || kind == LOG_REMOVE || kind == LOG_CLEAN || kind == LOG_FAIL;
+}
+
 bool log_plan_next(struct log_plan *p, int64_t now_ms, struct log_command *c)
 {
     MUST(!p->out);
@@ -630,6 +640,8 @@ bool log_plan_next(struct log_plan *p, int64_t now_ms, struct log_command *c)
     }
     p->out = true;
     p->out_kind = c->kind;
+    if (is_unproved(c->kind))
+        c->until_ms += LOG_MARGIN_MS;
     c->ops = p->sent_ops;
     c->n = c->kind == LOG_WAIT ? 0 : p->n_sent;
     c->entities = p->sent_entities;

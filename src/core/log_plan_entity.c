@@ -3,8 +3,8 @@
  *
  * An open event is gone through by one attempt at a time. WRITE and CLAIM put until and try into
  * its _effects; the server refuses the attempt's steps from until_ms on, and another attempt is
- * let in a margin later. So a sleeper that wakes behind an event's end can't add the entity again
- * that a later event has removed.
+ * let in LOG_OVER_MS later. So a sleeper that wakes behind an event's end can't add the entity
+ * again that a later event has removed.
  *
  *   ADD   the entity's document, with _by: id, where none is
  *   MARK  _removed_by: id, where there is none

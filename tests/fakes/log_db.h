@@ -1,6 +1,6 @@
 /*
  * log_db.h - a database for core/log_plan.h: documents, counters with _applied, entities, one
- * clock.
+ * clock, which may be set back.
  *
  * A command of the plan becomes a flight: statements that are carried out one by one, each atomic,
  * with others' in between, now or much later, whether or not anybody still waits for the answer.
@@ -38,6 +38,7 @@ struct db_entity {
 };
 struct db {
     int64_t now;
+    int64_t back; /* by how much the server's clock is behind it: what it was set back by */
     const struct config_route *route;
     bson_t *events[DB_EVENTS]; /* NULL: not there */
     bool closed[DB_EVENTS];    /* surely: not to be looked at */
@@ -50,6 +51,12 @@ struct db {
     size_t one_of;      /* a unique index: of so many entities side by side at most one is there */
     int64_t taken_text; /* the number whose text is another document's; 0: none */
 };
+
+/* The server's clock. */
+static inline int64_t db_clock(const struct db *db)
+{
+    return db->now - db->back;
+}
 
 /* One statement, with everything that it needs of its own. */
 struct db_statement {
@@ -255,7 +262,7 @@ static inline void db_count(struct db *db, struct db_flight *f, const struct db_
     for (size_t i = 0; i < s->n_ids; i++)
         if (db_has_id(c, &s->ids[i]))
             return;
-    if (db->now >= f->until_ms) {
+    if (db_clock(db) >= f->until_ms) {
         db->late += db_counted_ever(c, s);
         return;
     }
@@ -348,11 +355,11 @@ static inline void db_event(struct db *db, struct db_flight *f, const struct db_
 {
     bson_t *effects = db_effects(db, s->key), *changed = bson_new();
 
-    if (effects && db->now < f->until_ms) {
+    if (effects && db_clock(db) < f->until_ms) {
         if (f->kind == LOG_CLAIM) {
-            if (db_number(effects, "until") < db->now) {
+            if (db_number(effects, "until") < db_clock(db)) {
                 bson_copy_to_excluding_noinit(effects, changed, "until", "try", NULL);
-                BSON_APPEND_DATE_TIME(changed, "until", f->until_ms + LOG_MARGIN_MS);
+                BSON_APPEND_DATE_TIME(changed, "until", f->until_ms + LOG_OVER_MS);
                 BSON_APPEND_INT64(changed, "try", f->try_id);
                 db_set_effects(db, s->key, changed);
                 f->matched++;
@@ -390,11 +397,11 @@ static inline void db_reopen(struct db *db, struct db_flight *f, const struct db
     uint32_t len;
     const uint8_t *data;
 
-    if (!db->events[s->key] || db->now >= f->until_ms ||
+    if (!db->events[s->key] || db_clock(db) >= f->until_ms ||
         !bson_iter_init_find(&at, db->events[s->key], "did") || bson_iter_as_bool(&at) ||
         !bson_iter_init_find(&at, db->events[s->key], "_effects") || !bson_iter_recurse(&at, &in) ||
         !bson_iter_find(&in, "failed") || !bson_iter_recurse(&at, &in) ||
-        !bson_iter_find(&in, "until") || bson_iter_date_time(&in) >= db->now)
+        !bson_iter_find(&in, "until") || bson_iter_date_time(&in) >= db_clock(db))
         return;
     anew = s->document;
     CHECK(bson_iter_init_find(&at, anew, "$set"), "a set");
@@ -419,7 +426,7 @@ static inline bool db_is_taken(const struct db *db, int64_t entity)
 static inline void db_entity(struct db *db, struct db_flight *f, const struct db_statement *s)
 {
     struct db_entity *e = &db->entities[s->key];
-    bool in_time = db->now < f->until_ms;
+    bool in_time = db_clock(db) < f->until_ms;
 
     switch (f->kind) {
     case LOG_ADD:
@@ -593,7 +600,7 @@ static inline void db_answer(struct log_plan *p, const struct db_flight *f)
 /* One findAndModify: mongo_log_horizon.c. What stands there behind it is the answer. */
 static inline void db_register(struct db *db, struct log_horizon *h, int64_t now_ms)
 {
-    int64_t until = db->now + log_horizon_hold(h->attempt_ms);
+    int64_t until = db_clock(db) + log_horizon_hold(h->attempt_ms);
 
     if (db->attempt_ms <= h->attempt_ms || db->attempts_until <= now_ms) {
         db->attempt_ms = h->attempt_ms;

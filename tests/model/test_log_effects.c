@@ -28,6 +28,7 @@ enum {
     ATTEMPT_MS = 5000,           /* effects.attempt of one configuration, */
     LONGEST_MS = 4 * ATTEMPT_MS, /* and of another one: the processes have this or that */
     KEEP = 40,
+    BACK_MS_MAX = 1000, /* docs/effects.md, "The bound, exactly": not by more than this */
 };
 
 static struct db db;
@@ -172,12 +173,14 @@ struct worker {
     bool sweeps, running, calm;
     bool lost; /* the answer to what is in the air */
     struct db_flight *flight;
-    int64_t asleep_until, behind;
+    int64_t asleep_until;
+    int64_t behind; /* what it takes for the server's clock is behind db.now */
     enum { ASK_NOTHING, ASK_OPEN, ASK_REGISTER, ASK_DONE } asking; /* horizon */
     int64_t read_server_ms, read_open;
 };
 static struct worker workers[WORKERS];
 static struct db_flight *ghosts[GHOSTS];
+static uint64_t clock_went_back;
 
 static void clear_ops(struct worker *w)
 {
@@ -193,7 +196,7 @@ static void start_worker(struct worker *w)
 {
     struct log_limits limits = {.max_ops = 1 + dice_below(&dice, BATCH), .max_bytes = 1 << 20};
 
-    *w = (struct worker){.plan = log_plan_new(&limits)};
+    *w = (struct worker){.plan = log_plan_new(&limits), .behind = -1};
     log_horizon_init(&w->horizon, dice_permille(&dice, 300) ? LONGEST_MS : ATTEMPT_MS);
 }
 
@@ -306,7 +309,8 @@ static void begin(struct worker *w, size_t me)
 {
     struct log_rules rules = {.route = &route, .attempt_ms = w->horizon.attempt_ms, .keep = KEEP};
 
-    w->behind = (int64_t)dice_below(&dice, 300);
+    if (w->behind < 0 || dice_permille(&dice, 400)) /* asked for the clock now, or some time ago */
+        w->behind = db.back + (int64_t)dice_below(&dice, 300);
     if (!is_registered(w))
         return;
     clear_ops(w);
@@ -451,6 +455,15 @@ static void prune(void)
         db_prune(&db, &f, &s);
 }
 
+/* Somebody sets the clock, or another member is primary. */
+static void set_clock(void)
+{
+    int64_t was = db.back;
+
+    db.back = dice_permille(&dice, 500) ? BACK_MS_MAX : (int64_t)dice_below(&dice, BACK_MS_MAX);
+    clock_went_back += db.back > was;
+}
+
 static void run(void)
 {
     for (size_t i = 0; i < WORKERS; i++)
@@ -465,6 +478,8 @@ static void run(void)
             prune();
         if (dice_permille(&dice, 1))
             hand_on(dice_below(&dice, LANES));
+        if (dice_permille(&dice, 3))
+            set_clock();
     }
     for (step = 0; step % 64 != 0 || !all_done(); step++) {
         CHECK(step < 2000000, "it comes to an end");
@@ -569,6 +584,7 @@ static void counters_equal_the_truth(void **state)
     dice = dice_seed("counters");
     for (int i = 0; i < RUNS; i++)
         one_run_of_counters();
+    assert_true(clock_went_back > 20);
 }
 
 static void entities_and_their_counters_equal_the_truth(void **state)

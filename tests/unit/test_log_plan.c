@@ -540,6 +540,79 @@ static void the_clock_goes_back_by_more(void **state)
     sleeper(LOG_MARGIN_MS + 1, 2);
 }
 
+/* Who completes it when the clock has gone back is not earlier than the event for that. */
+static void an_id_is_not_older_than_its_event(void **state)
+{
+    struct log_limits limits = {.max_ops = 10, .max_bytes = 1 << 20};
+    struct log_plan *other = log_plan_new(&limits);
+    struct write_op *ops = OPS(event(1, 1, 1, 1, 1));
+    int64_t written_at_ms = db.now;
+
+    (void)state;
+    db.counters[1].exists = true;
+    db_flight_free(sleeping_count(ops, other)); /* it never arrives */
+    db.now -= LOG_MARGIN_MS;
+    assert_string_equal(run(ops), "I");
+    assert_int_equal(db.counters[1].n, 1);
+    assert_int_equal(db.counters[1].applied[0].t, written_at_ms);
+    log_plan_answer(other, &(struct outcome_call){.fault = CALL_NETWORK}, NULL);
+    log_plan_free(other);
+    free_ops(ops);
+}
+
+/* One operation; the server's clock is there so late at this step, and set back by the margin then.
+ */
+static void late_at(struct write_op *ops, enum log_command_kind kind, int64_t late_ms)
+{
+    struct log_rules rules = {.route = &route,
+                              .now_ms = db.now,
+                              .attempt_ms = ATTEMPT_MS,
+                              .keep = KEEP,
+                              .prune_ms = INT64_MIN};
+    int64_t now = db.now;
+    struct log_command c;
+
+    log_plan_begin(plan, ops, 1, &rules);
+    while (log_plan_next(plan, now, &c)) {
+        struct db_flight *f = db_send(&db, &c);
+
+        db.now += c.kind == kind ? ATTEMPT_MS + late_ms : 0;
+        while (db_step(&db, f))
+            continue;
+        db.now -= c.kind == kind ? LOG_MARGIN_MS : 0;
+        db_answer(plan, f);
+        db_flight_free(f);
+    }
+    free_ops(ops);
+}
+
+/* What was refused as too late is not closed when the clock goes back. */
+static void a_refused_step_is_not_closed(void **state)
+{
+    static const enum log_command_kind steps[] = {LOG_DID, LOG_REMOVE, LOG_CLEAN};
+
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        enum log_command_kind step = steps[i / 2];
+        bool remove = step != LOG_CLEAN;
+
+        (void)begin(NULL);
+        with_operation();
+        if (remove)
+            expect(OPS(operation(1, 1, false)), "I");
+        late_at(OPS(operation(2, 1, remove)), step, i % 2 ? LOG_MARGIN_MS : 0);
+        assert_int_equal(bson_has_field(db.events[2], "_effects"), i % 2);
+        db.now += 2 * ATTEMPT_MS;
+        expect(OPS(operation(2, 1, remove)), i % 2 ? "I" : "D");
+        assert_false(bson_has_field(db.events[2], "_effects"));
+        assert_int_equal(db_number(db.events[2], "did"), 1);
+        assert_int_equal(db.entities[1].exists, !remove);
+        assert_false(db.entities[1].has_by || db.entities[1].has_removed);
+        (void)end(NULL);
+    }
+    (void)begin(NULL);
+}
+
 static void ids_of_what_is_open_are_kept(void **state)
 {
     (void)state;
@@ -811,6 +884,8 @@ int main(void)
         TEST(a_sleeper_comes_back_whenever_it_likes),
         TEST(the_clock_goes_back_by_the_margin),
         TEST(the_clock_goes_back_by_more),
+        TEST(a_refused_step_is_not_closed),
+        TEST(an_id_is_not_older_than_its_event),
         TEST(ids_of_what_is_open_are_kept),
         TEST(nothing_is_begun_when_it_is_too_late),
         TEST(keep_and_one_more),
