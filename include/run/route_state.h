@@ -41,13 +41,15 @@ void route_state_explain(struct route_state *s, uint32_t route, const char *text
 bool route_state_fine(struct route_state *s, uint32_t route, int64_t *lasted_ms);
 
 /*
- * Some records of the route wait until somebody acts, and others of it go on: nothing is held.
- * text: what to do. True: this is news, or was not said for a minute.
+ * A record of the route waits until somebody acts, and others of it go on: nothing is held. *waits
+ * is the record's own mark, false at first: each is counted once. text: what to do. True: this is
+ * news, or was not said for a minute.
  */
-bool route_state_part_waits(struct route_state *s, uint32_t route, const char *text);
-/* One of those got its end. True: that some wait had been said, and nobody has been told since that
- * they don't; *lasted_ms as above. */
-bool route_state_part_goes_on(struct route_state *s, uint32_t route, int64_t *lasted_ms);
+bool route_state_part_waits(struct route_state *s, uint32_t route, bool *waits, const char *text);
+/* A record got its end. True: it was the last of those that wait, and that some do had been said;
+ * *lasted_ms as above. While others do, what to do stands as the last one said it. */
+bool route_state_part_goes_on(struct route_state *s, uint32_t route, bool *waits,
+                              int64_t *lasted_ms);
 
 /*
  * By route, for as long as s: an operator must act (rights, configuration), so nothing more is to

@@ -17,6 +17,7 @@ struct state {
     char *text;
     struct {
         char *text; /* NULL: none waits */
+        size_t n;   /* how many were said to; those whose partition went away are among them */
         int64_t since_ms, until_ms, said_at_ms;
         bool told;
     } part; /* records that wait until somebody acts, while others go on */
@@ -187,7 +188,7 @@ bool route_state_fine(struct route_state *s, uint32_t route, int64_t *lasted_ms)
     return told;
 }
 
-bool route_state_part_waits(struct route_state *s, uint32_t route, const char *text)
+bool route_state_part_waits(struct route_state *s, uint32_t route, bool *waits, const char *text)
 {
     struct state *st = &s->states[route];
     int64_t now_ms = clock_mono_ms();
@@ -196,8 +197,12 @@ bool route_state_part_waits(struct route_state *s, uint32_t route, const char *t
     bool same = st->part.text && strcmp(st->part.text, text) == 0;
     bool say =
         st->part.said_at_ms == 0 || now_ms - st->part.said_at_ms >= (same ? SAY_AGAIN_MS : FLAP_MS);
-    if (st->part.text == NULL || now_ms >= st->part.until_ms)
+    if (st->part.text == NULL || now_ms >= st->part.until_ms) {
         st->part.since_ms = now_ms;
+        st->part.n = 0;
+    }
+    st->part.n += !*waits || st->part.n == 0;
+    *waits = true;
     if (!same) {
         mem_free(st->part.text);
         st->part.text = mem_text(text);
@@ -211,16 +216,23 @@ bool route_state_part_waits(struct route_state *s, uint32_t route, const char *t
     return say;
 }
 
-bool route_state_part_goes_on(struct route_state *s, uint32_t route, int64_t *lasted_ms)
+bool route_state_part_goes_on(struct route_state *s, uint32_t route, bool *waits,
+                              int64_t *lasted_ms)
 {
     struct state *st = &s->states[route];
 
+    if (!*waits)
+        return false;
+    *waits = false;
     (void)pthread_mutex_lock(&s->lock);
-    bool told = st->part.told;
+    st->part.n -= st->part.n > 0;
+    bool told = st->part.told && st->part.n == 0;
     *lasted_ms = clock_mono_ms() - st->part.since_ms;
-    mem_free(st->part.text);
-    st->part.text = NULL;
-    st->part.told = false;
+    if (st->part.n == 0) {
+        mem_free(st->part.text);
+        st->part.text = NULL;
+        st->part.told = false;
+    }
     (void)pthread_mutex_unlock(&s->lock);
     return told;
 }

@@ -84,8 +84,20 @@ static void worker_clear(struct worker *w)
     mem_free(w->sent);
 }
 
+static void part_goes_on(struct worker *w, struct record *r)
+{
+    int64_t lasted_ms;
+
+    if (route_state_part_goes_on(w->shared->routes, r->route, &r->waits, &lasted_ms))
+        log_info("records that waited for somebody go on",
+                 LOG_TEXT("route", w->shared->config->routes[r->route].name),
+                 LOG_INT("after_ms", lasted_ms));
+}
+
+/* r gets its end. */
 static void add_done(struct worker *w, struct record *r, enum pipeline_outcome outcome)
 {
+    part_goes_on(w, r);
     w->done[w->n_done].record = r;
     w->done[w->n_done].outcome = outcome;
     w->n_done++;
@@ -205,12 +217,11 @@ static void trouble(struct worker *w, uint32_t route, const struct record *r,
 }
 
 /* Where others of the route go on, nothing is held. */
-static void part_waits(struct worker *w, uint32_t route, const struct record *r,
-                       const struct outcome *o)
+static void part_waits(struct worker *w, uint32_t route, struct record *r, const struct outcome *o)
 {
     const struct config_route *c = &w->shared->config->routes[route];
 
-    if (route_state_part_waits(w->shared->routes, route, o->text))
+    if (route_state_part_waits(w->shared->routes, route, &r->waits, o->text))
         log_error("records wait until somebody acts, others of their route go on",
                   LOG_TEXT("route", c->name), LOG_TEXT("database", c->database),
                   LOG_TEXT("collection", c->collection),
@@ -218,16 +229,6 @@ static void part_waits(struct worker *w, uint32_t route, const struct record *r,
                   LOG_TEXT("to_do", o->text), LOG_TEXT("topic", r->topic),
                   LOG_INT("partition", r->partition), LOG_INT("offset", r->offset),
                   LOG_INT("attempts", r->attempts + 1));
-}
-
-static void part_goes_on(struct worker *w, uint32_t route)
-{
-    int64_t lasted_ms;
-
-    if (route_state_part_goes_on(w->shared->routes, route, &lasted_ms))
-        log_info("records that waited for somebody go on",
-                 LOG_TEXT("route", w->shared->config->routes[route].name),
-                 LOG_INT("after_ms", lasted_ms));
 }
 
 static void trouble_is_over(struct worker *w, uint32_t route)
@@ -312,7 +313,7 @@ static void judge_late(struct worker *w, uint32_t route, struct verdict *v, stru
     bool behind = r->lane != NULL && r->lane == w->late_lane;
 
     if (o->text) {
-        r->waits = v->part = true;
+        v->part = true;
         part_waits(w, route, r, o);
     } else if (v->late == NULL && !behind && o->retry != RETRY_CONFLICT && o->retry != RETRY_LOCK) {
         v->late = o;
@@ -362,10 +363,6 @@ static void batch_route(struct worker *w, uint32_t route, struct verdict *v,
         if (o->conflict) {
             metric_add(w->shared->metrics->routes[route].conflicts, 1);
             log_conflict(r, o);
-        }
-        if (r->waits && o->fate != FATE_LATER && o->fate != FATE_UNKNOWN) {
-            r->waits = false;
-            part_goes_on(w, route);
         }
         if (o->fate == FATE_INSERTED) {
             add_done(w, r, PIPELINE_INSERTED);

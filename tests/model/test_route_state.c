@@ -152,12 +152,14 @@ static void test_a_part_that_waits(void **state)
     struct route_state *s = route_state_new(&c, m);
     struct buf page = {0};
     int64_t lasted_ms;
+    bool waits = false;
 
     (void)state;
-    assert_false(route_state_part_goes_on(s, 2, &lasted_ms));
-    assert_true(route_state_part_waits(s, 2, "raise a"));
-    assert_false(route_state_part_waits(s, 2, "raise a"));
-    assert_false(route_state_part_waits(s, 2, "raise b")); /* soon behind: not said, but shown */
+    assert_false(route_state_part_goes_on(s, 2, &waits, &lasted_ms));
+    assert_true(route_state_part_waits(s, 2, &waits, "raise a"));
+    assert_false(route_state_part_waits(s, 2, &waits, "raise a"));
+    assert_false(
+        route_state_part_waits(s, 2, &waits, "raise b")); /* soon behind: not said, but shown */
     assert_true(describes(s,
                           "records wait until somebody acts: route c, collection shop.other, for "
                           "0 s: raise b"));
@@ -172,16 +174,48 @@ static void test_a_part_that_waits(void **state)
     assert_non_null(
         strstr(buf_text(&page), "idemsink_route_blocked{route=\"b\",class=\"config\"} 0"));
     (void)route_state_fine(s, 2, &lasted_ms);
-    assert_true(route_state_part_goes_on(s, 2, &lasted_ms));
-    assert_false(route_state_part_goes_on(s, 2, &lasted_ms));
+    assert_true(route_state_part_goes_on(s, 2, &waits, &lasted_ms));
+    assert_false(route_state_part_goes_on(s, 2, &waits, &lasted_ms));
     assert_false(describes(s, ""));
     route_state_free(s);
 
     c = config_of(0);
     s = route_state_new(&c, m);
-    (void)route_state_part_waits(s, 2, "raise a"); /* its partitions went away */
+    waits = false;
+    (void)route_state_part_waits(s, 2, &waits, "raise a"); /* its partitions went away */
     assert_false(describes(s, ""));
     buf_clear(&page);
+    metrics_free(m);
+    route_state_free(s);
+}
+
+/* As long as one of them waits, somebody has to act. */
+static void test_several_that_wait(void **state)
+{
+    struct config c = config_of(60000);
+    struct metrics *m = metrics_new();
+    struct route_state *s = route_state_new(&c, m);
+    int64_t lasted_ms;
+    bool one = false, two = false, lost = false, third = false;
+
+    (void)state;
+    assert_true(route_state_part_waits(s, 2, &one, "raise a"));
+    assert_false(route_state_part_waits(s, 2, &two, "raise a"));
+    assert_false(route_state_part_waits(s, 2, &one, "raise a")); /* the next attempt */
+    assert_false(route_state_part_goes_on(s, 2, &one, &lasted_ms));
+    assert_true(describes(s, "raise a"));
+    assert_false(route_state_part_goes_on(s, 2, &one, &lasted_ms)); /* that was counted */
+    assert_false(route_state_part_goes_on(s, 2, &third, &lasted_ms));
+    assert_true(describes(s, "raise a"));
+    assert_true(route_state_part_goes_on(s, 2, &two, &lasted_ms));
+    assert_false(describes(s, ""));
+    route_state_free(s);
+
+    c = config_of(0); /* a partition goes away; nothing is said of it, so it is forgotten */
+    s = route_state_new(&c, m);
+    assert_true(route_state_part_waits(s, 2, &lost, "raise a"));
+    (void)route_state_part_waits(s, 2, &third, "raise b");
+    assert_true(route_state_part_goes_on(s, 2, &third, &lasted_ms));
     metrics_free(m);
     route_state_free(s);
 }
@@ -194,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_what_is_held),
         cmocka_unit_test(test_described_while_it_is_confirmed),
         cmocka_unit_test(test_a_part_that_waits),
+        cmocka_unit_test(test_several_that_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
