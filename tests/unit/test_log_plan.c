@@ -613,6 +613,22 @@ static void a_refused_step_is_not_closed(void **state)
     (void)begin(NULL);
 }
 
+/* The server was not in time to close it: it may be gone through again, so nothing of its entity
+ * goes on before that. */
+static void what_is_not_closed_is_not_over(void **state)
+{
+    (void)state;
+    with_operation();
+    late_at(OPS(operation(1, 1, false)), LOG_CLOSE, 0);
+    assert_int_equal(log_plan_results(plan)[0].fate, FATE_UNKNOWN);
+    assert_int_equal(log_plan_results(plan)[0].retry, RETRY_CONFLICT);
+    assert_true(bson_has_field(db.events[1], "_effects"));
+    db.now += 2 * ATTEMPT_MS;
+    expect(OPS(operation(1, 1, false)), "I");
+    assert_false(bson_has_field(db.events[1], "_effects"));
+    assert_int_equal(db.counters[9].value[1], 1);
+}
+
 static void ids_of_what_is_open_are_kept(void **state)
 {
     (void)state;
@@ -885,6 +901,7 @@ int main(void)
         TEST(the_clock_goes_back_by_the_margin),
         TEST(the_clock_goes_back_by_more),
         TEST(a_refused_step_is_not_closed),
+        TEST(what_is_not_closed_is_not_over),
         TEST(an_id_is_not_older_than_its_event),
         TEST(ids_of_what_is_open_are_kept),
         TEST(nothing_is_begun_when_it_is_too_late),
