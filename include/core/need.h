@@ -5,7 +5,8 @@
  *   identity   the dedup index, or with [route.entity] the unique index on the entity, and _id of
  *              the ledger
  *   counter    _id, or a unique index on exactly the fields of its filter, where upsert = true:
- *              without it two writers make two documents of one counter
+ *              without it two writers make two documents of one counter; by steps always: an event
+ *              that comes again would move the other one of two
  *   sequence   the number is unique in its group (stored paths of group, field), and so is the
  *              text; partial, so that documents without a number don't count as equal
  *   expiry     TTL on `at` of the ledger, where ledger_expire is set
@@ -36,8 +37,8 @@
 enum need_use {
     NEED_IDENTITY,      /* of the documents in the route's collection */
     NEED_BY_ID,         /* documents of our own that _id keeps unique: ledger, counters of groups */
-    NEED_COUNTER,       /* unique: counter documents are made */
-    NEED_COUNTER_FOUND, /* upsert = false: a look-up; what is missing is a warning */
+    NEED_COUNTER,       /* unique: counter documents are made, or moved by steps */
+    NEED_COUNTER_FOUND, /* upsert = false, by transaction: what is missing is a warning */
     NEED_SEQUENCE,
     NEED_SEQUENCE_TEXT,
     NEED_EXPIRY,
@@ -103,5 +104,11 @@ enum need_order {
 };
 enum need_order need_order_of_entity(const struct config_route *route);
 enum need_order need_order_of_group(const struct config_route *route);
+
+/* A counter that finds documents of a collection by other fields (or in another order) than another
+ * counter of the route does: both may mean one document. Transactions don't care. By steps an event
+ * leaves one id in a document, and the second of them would be taken for done. NULL: there is none.
+ */
+const struct config_counter *need_counter_named_twice(const struct config_route *route);
 
 #endif

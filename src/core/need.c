@@ -189,11 +189,12 @@ static char *counter_name(const struct config_counter *c)
     return name;
 }
 
-static void need_counter(const struct config_route *r, const struct config_counter *c,
+/* By steps of several documents with one key the second would take an event that comes again. */
+static void need_counter(const struct config_route *r, const struct config_counter *c, bool steps,
                          struct needs *out)
 {
     struct need_index n =
-        on_route(r, c->upsert ? NEED_COUNTER : NEED_COUNTER_FOUND, "counter index", "");
+        on_route(r, c->upsert || steps ? NEED_COUNTER : NEED_COUNTER_FOUND, "counter index", "");
     bool by_id = c->filter.n == 1 && strcmp(c->filter.items[0].name, "_id") == 0;
 
     n.database = c->database;
@@ -313,7 +314,7 @@ void needs_of(const struct config_route *r, bool steps, struct needs *out)
     need_ledger(r, out);
     need_sequence(r, out);
     for (size_t i = 0; i < r->n_counters; i++)
-        need_counter(r, &r->counters[i], out);
+        need_counter(r, &r->counters[i], steps, out);
     need_fence(r, out);
     need_open(r, steps, out);
     collections_of(r, steps, out);
@@ -364,4 +365,28 @@ enum need_order need_order_of_entity(const struct config_route *r)
 enum need_order need_order_of_group(const struct config_route *r)
 {
     return config_has_sequence(r) ? order_of(r, &r->sequence.group) : NEED_ORDER_NONE;
+}
+
+/* --- counters by steps --- */
+
+/* Is it one document whenever their filters are equal, and never else? */
+static bool told_apart(const struct config_counter *a, const struct config_counter *b)
+{
+    if (strcmp(a->database, b->database) != 0 || strcmp(a->collection, b->collection) != 0)
+        return true;
+    if (a->filter.n != b->filter.n)
+        return false;
+    for (size_t i = 0; i < a->filter.n; i++)
+        if (strcmp(a->filter.items[i].name, b->filter.items[i].name) != 0)
+            return false;
+    return true;
+}
+
+const struct config_counter *need_counter_named_twice(const struct config_route *r)
+{
+    for (size_t i = 0; i < r->n_counters; i++)
+        for (size_t j = 0; j < i; j++)
+            if (!told_apart(&r->counters[i], &r->counters[j]))
+                return &r->counters[i];
+    return NULL;
 }

@@ -85,7 +85,8 @@ static void what_to_read(struct mongo_log *l, uint32_t route, const struct log_c
         mongo_txn_highest(&l->m->config->routes[route], &same, filter, opts);
         return;
     }
-    if (c->kind == LOG_LOOK)
+    /* What CHECK finds done is not done again: no failover may take it back. */
+    if (c->kind == LOG_LOOK || c->kind == LOG_CHECK)
         mongo_log_read_opts(l->m, opts);
     BSON_APPEND_INT64(opts, "batchSize", (int64_t)(c->n + c->n_moves) + 1);
     BSON_APPEND_DOCUMENT_BEGIN(opts, "projection", &in);

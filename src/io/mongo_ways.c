@@ -96,10 +96,26 @@ static bool order_is_enough(const struct config_route *r, enum mongo_way way, st
                    r->order_by);
 }
 
+static bool counters_are_apart(const struct config_route *r, enum mongo_way way, struct err *e)
+{
+    const struct config_counter *c = need_counter_named_twice(r);
+
+    if (way != MONGO_STEPWISE || !c)
+        return true;
+    return err_set(e, ERR_CONFIG, 0,
+                   "two [[route.counter]] find documents of %.80s.%.80s by different fields: where "
+                   "both mean one document, without transactions only one of them would be "
+                   "counted: give both the same filter fields in the same order (or use a replica "
+                   "set and effects = \"transaction\")",
+                   c->database, c->collection);
+}
+
 static bool way_of(const struct config_route *r, const struct topology *t, enum mongo_way *way,
                    const char **why, struct err *e)
 {
-    return (decide(r, t, way, why, e) && order_is_enough(r, *way, e)) || err_wrap(e, r->name);
+    return (decide(r, t, way, why, e) && order_is_enough(r, *way, e) &&
+            counters_are_apart(r, *way, e)) ||
+           err_wrap(e, r->name);
 }
 
 static const char *const names[] = {

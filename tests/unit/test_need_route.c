@@ -108,6 +108,50 @@ static void counters_and_texts(void **state)
     needs_clear(&needs);
 }
 
+/* upsert = false: by steps it must be one document all the same. */
+static void counters_that_are_found(void **state)
+{
+    struct made m;
+    struct needs needs;
+
+    (void)state;
+    make(&m, false);
+    m.counter.upsert = false;
+    needs_of(&m.r, false, &needs);
+    assert_non_null(find(&needs, NEED_COUNTER_FOUND));
+    assert_null(find(&needs, NEED_COUNTER));
+    needs_clear(&needs);
+    needs_of(&m.r, true, &needs);
+    assert_non_null(find(&needs, NEED_COUNTER));
+    assert_null(find(&needs, NEED_COUNTER_FOUND));
+    needs_clear(&needs);
+}
+
+static void counters_of_two_names(void **state)
+{
+    static char a[] = "a", b[] = "b", other[] = "other";
+    struct config_pair ab[] = {{a, a}, {b, b}}, ba[] = {{b, b}, {a, a}}, two[] = {{a, b}, {b, a}};
+    struct config_counter counters[2];
+    struct made m;
+
+    (void)state;
+    make(&m, false);
+    assert_null(need_counter_named_twice(&m.r));
+    counters[0] = counters[1] = m.counter;
+    counters[0].filter = (struct config_pairs){ab, 2};
+    counters[1].filter =
+        (struct config_pairs){two, 2}; /* of other sources: two documents, or one */
+    m.r.counters = counters;
+    m.r.n_counters = 2;
+    assert_null(need_counter_named_twice(&m.r));
+    counters[1].filter = (struct config_pairs){ba, 2};
+    assert_ptr_equal(need_counter_named_twice(&m.r), &counters[1]);
+    counters[1].filter = (struct config_pairs){ab, 1};
+    assert_ptr_equal(need_counter_named_twice(&m.r), &counters[1]);
+    counters[1].collection = other;
+    assert_null(need_counter_named_twice(&m.r));
+}
+
 static void places(void **state)
 {
     struct made m;
@@ -176,6 +220,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_and_texts),
+        cmocka_unit_test(counters_that_are_found),
+        cmocka_unit_test(counters_of_two_names),
         cmocka_unit_test(places),
         cmocka_unit_test(order),
         cmocka_unit_test(proofs),
