@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -270,6 +271,7 @@ static bool take_keys(struct guard *g, int64_t *asked_at_ms)
     *set = (struct lock_set){.token = g->token, .ttl_ms = g->config->ttl_ms};
     set->keys = lock_batch_keys(g->batch, &set->n);
     *asked_at_ms = clock_mono_ms();
+    FAULT("lock.before_take");
     ok = g->shared->lock.ops->take(g->session, set, g->given, &g->redis);
     if (ok) {
         redis_fine(g->shared);
@@ -286,6 +288,7 @@ static bool confirm(struct guard *g)
 {
     const struct lock_set *set = &g->held.set;
 
+    FAULT("lock.before_confirm");
     if (!g->shared->lock.ops->renew(g->session, set, g->yes, &g->redis)) {
         redis_failed(g);
         return false;
@@ -300,6 +303,7 @@ static bool number_keys(struct guard *g)
     const struct lock_set *set = &g->held.set;
 
     MUST(g->sink->issue != NULL);
+    FAULT("lock.before_number");
     if (!g->sink->issue(g->sink_session, g->route, g->token, set->keys, set->n, g->issued, &g->why))
         return false;
     for (size_t i = 0; i < set->n; i++) {
@@ -416,6 +420,7 @@ void guard_release(struct guard *g, const struct outcome *outcomes, size_t n)
         if (outcomes[i].fate == FATE_LATER && outcomes[i].retry == RETRY_LOCK)
             metric_add(g->shared->routes[g->route].refused, 1);
     lock_keeper_drop(g->shared->keeper, &g->held);
+    FAULT("lock.before_release");
     if (g->shared->lock.ops->release(g->session, set, g->yes, &e))
         tell_lost(g);
     else

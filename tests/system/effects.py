@@ -74,6 +74,12 @@ class Topic:
         """What log mode has begun and not finished."""
         return self.documents.count_documents({"_effects": {"$exists": True}})
 
+    def check_killed(self):
+        """Right behind a kill: what may be left."""
+
+    def check_ended(self):
+        """All is committed, and nobody runs any more."""
+
     def wait_closed(self, seconds=30):
         wait_until(lambda: self.open_effects() == 0, seconds, "everything that was begun is finished")
 
@@ -252,13 +258,51 @@ class Told(Plain):
         assert redis.Redis.from_url(self.stack.redis_uri).keys(f"{self.name}:*") == []
 
 
-class Fenced(Orders):
-    """Orders under a lock of their customer, whose numbers MongoDB checks."""
+class Locked(Orders):
+    """Orders under a lock of their customer."""
 
     redis = True
+    TTL_MS = 1000
 
     def rules(self):
-        return {**super().rules(), "lock": {"key": "{customer}", "prefix": f"{self.name}:", "ttl": "1s", "fence": f"tests.{self.name}_fences"}}
+        return {**super().rules(), "lock": {"key": "{customer}", "prefix": f"{self.name}:", "ttl": f"{self.TTL_MS}ms"}}
+
+    def lock_times(self):
+        """{key: ms until it runs out}; -1 would be never, -2 that it is gone meanwhile."""
+        client = redis.Redis.from_url(self.stack.redis_uri, decode_responses=True)
+        return {key: client.pttl(key) for key in client.scan_iter(f"{self.name}:*")}
+
+    def check_killed(self):
+        times = self.lock_times().values()
+        assert all(-2 == ms or 0 <= ms <= self.TTL_MS for ms in times), times
+
+    def check_ended(self):
+        assert self.lock_times() == {}
+
+
+class Fenced(Locked):
+    """Orders under a lock of their customer, whose numbers MongoDB checks."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.killed = {}
+
+    def rules(self):
+        rules = super().rules()
+        return {**rules, "lock": {**rules["lock"], "fence": f"tests.{self.name}_fences"}}
+
+    def issued(self):
+        return {d["_id"]: d["issued"] for d in self.db[f"{self.name}_fences"].find()}
+
+    def check_killed(self):
+        super().check_killed()
+        self.killed = self.issued()
+
+    def check_ended(self):
+        """What the one who was killed had in hand was asked for again, with later numbers."""
+        super().check_ended()
+        now = self.issued()
+        assert all(number < now[key] for key, number in self.killed.items()), (self.killed, now)
 
 
 def wait_committed(stack, group, topics, seconds=60):
@@ -280,6 +324,7 @@ WAYS = {
     "follows by log": lambda stack, partitions: Follows(stack, partitions, "log"),
     "told": lambda stack, partitions: Told(stack, partitions, None),
     "fenced": lambda stack, partitions: Fenced(stack, partitions, "transaction", "gapless", True),
+    "locked by log": lambda stack, partitions: Locked(stack, partitions, "log", "block", True),
     "gapless": lambda stack, partitions: Orders(stack, partitions, "transaction", "gapless", True),
     "block by log": lambda stack, partitions: Orders(stack, partitions, "log", "block", True),
     "block": lambda stack, partitions: Orders(stack, partitions, None, "block", False),

@@ -26,10 +26,16 @@ def txn(*names):
     return steps("txn", *names)
 
 
+def lock(*names):
+    return steps("lock", *(f"before_{name}" for name in names))
+
+
 POINTS = {
     "plain": COMMON,
     "told": ["notifier.before_send", "notifier.after_send"],
-    "fenced": txn("before_fence", "before_count", "before_commit", "after_commit"),
+    "fenced": [*lock("take", "number", "confirm"), *COMMON[:2], *txn("before_fence", "before_count", "before_commit", "after_commit"),
+               *lock("release"), "worker.before_settle"],
+    "locked by log": [*lock("take"), "worker.before_write", *log("count"), *lock("release")],
     "follows by transaction": [*COMMON, *txn("before_look", "before_begin", "before_state", "before_count", "before_check", "before_events", "before_insert",
                                              "before_delete", "before_replace", "inside_replace", "before_commit", "after_commit",
                                              "after_commit > before_look")],
@@ -86,10 +92,12 @@ def kill_at(stack, directory, way, point):
         for name in point.split(" > "):
             worker = setup.start("--until-end", fault=name)
             assert worker.wait(40) == -signal.SIGKILL, f"it did not come to {name}: {worker.log_tail()}"
+            topic.check_killed()
         worker = setup.start("--until-end")
         assert worker.wait(40) == 0, worker.log_tail()
         assert topic.open_effects() == 0  # what is committed is done
         topic.check()
+        topic.check_ended()
     finally:
         setup.close()
 
@@ -113,6 +121,7 @@ def stop_at(stack, directory, way, point):
         first = setup.start(fault=f"{point}:1:stop")
         wait_until(lambda: is_stopped(first), 20, f"{point}: it stands still")
         stopped_at = time.monotonic()
+        topic.send(topic.some("s"))  # what it has in hand is old
         second = setup.start()
         wait_committed(stack, setup.group, [topic])
         topic.check()
@@ -123,6 +132,7 @@ def stop_at(stack, directory, way, point):
         assert [w.terminate() for w in (first, second)] == [0, 0], first.log_tail() + second.log_tail()
         assert topic.open_effects() == 0
         topic.check()
+        topic.check_ended()
     finally:
         setup.close()
 
