@@ -258,6 +258,37 @@ class Told(Plain):
         assert redis.Redis.from_url(self.stack.redis_uri).keys(f"{self.name}:*") == []
 
 
+class Mirrored(Orders):
+    """Orders whose sums are in Redis, too."""
+
+    redis = True
+
+    def rules(self):
+        rules = super().rules()
+        return {**rules, "counter": [{**counter, "mirror": self.name + ":{_id}"} for counter in rules["counter"]]}
+
+    def in_mongo(self):
+        return {d["_id"]: (str(d["orders"]), str(d["spent"]), str(d["_version"])) for d in self.db[f"{self.name}_users"].find()}
+
+    def in_redis(self):
+        client = redis.Redis.from_url(self.stack.redis_uri, decode_responses=True)
+        return {key.removeprefix(f"{self.name}:"): tuple(client.hmget(key, "orders", "spent", "version"))
+                for key in client.scan_iter(f"{self.name}:*")}
+
+    def check_killed(self):
+        """Nothing that MongoDB has not acknowledged: it has the same, or more."""
+        acknowledged = self.in_mongo()
+        for customer, values in self.in_redis().items():
+            assert all(int(mine) <= int(theirs) for mine, theirs in zip(values, acknowledged[customer])), (customer, values, acknowledged)
+
+    def check(self, crashed=True):
+        super().check(crashed)
+        wait_until(lambda: self.in_redis() == self.in_mongo(), 20, "the mirror to show what MongoDB has")
+
+    def check_ended(self):
+        assert self.in_redis() == self.in_mongo()
+
+
 class Locked(Orders):
     """Orders under a lock of their customer."""
 
@@ -325,6 +356,8 @@ WAYS = {
     "told": lambda stack, partitions: Told(stack, partitions, None),
     "fenced": lambda stack, partitions: Fenced(stack, partitions, "transaction", "gapless", True),
     "locked by log": lambda stack, partitions: Locked(stack, partitions, "log", "block", True),
+    "mirrored": lambda stack, partitions: Mirrored(stack, partitions, "transaction", "gapless", True),
+    "mirrored by log": lambda stack, partitions: Mirrored(stack, partitions, "log", "block", True),
     "gapless": lambda stack, partitions: Orders(stack, partitions, "transaction", "gapless", True),
     "block by log": lambda stack, partitions: Orders(stack, partitions, "log", "block", True),
     "block": lambda stack, partitions: Orders(stack, partitions, None, "block", False),

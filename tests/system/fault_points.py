@@ -13,6 +13,8 @@ from harness import ROOT, Setup, wait_until
 
 COMMON = ["worker.before_write", "worker.after_write", "worker.before_settle", "kafka.before_commit", "kafka.after_commit"]
 
+SEND = ["notifier.before_send", "notifier.after_send"]
+
 
 def steps(way, *names):
     return [" > ".join(f"{way}.{part}" for part in name.split(" > ")) for name in names]
@@ -32,7 +34,9 @@ def lock(*names):
 
 POINTS = {
     "plain": COMMON,
-    "told": ["notifier.before_send", "notifier.after_send"],
+    "told": SEND,
+    "mirrored": ["worker.after_write", *SEND, " > ".join(reversed(SEND))],
+    "mirrored by log": ["worker.after_write", *SEND, " > ".join(reversed(SEND))],
     "fenced": [*lock("take", "number", "confirm"), *COMMON[:2], *txn("before_fence", "before_count", "before_commit", "after_commit"),
                *lock("release"), "worker.before_settle"],
     "locked by log": [*lock("take"), "worker.before_write", *log("count"), *lock("release")],

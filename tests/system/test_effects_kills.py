@@ -2,7 +2,7 @@
 from fault_points import POINTS, every, kill_at, points_of_the_code, visited
 from harness import BINARY, FAULTY_BINARY
 
-WAYS = [way for way in POINTS if way in ("plain", "told", "follows by transaction", "gapless", "fenced")]
+WAYS = [way for way in POINTS if way in ("plain", "told", "mirrored", "follows by transaction", "gapless", "fenced")]
 
 
 def test_every_point_is_visited():

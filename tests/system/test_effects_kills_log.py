@@ -7,7 +7,7 @@ from harness import wait_until
 
 
 def test_a_kill_at_every_point(stack, tmp_path):
-    every(kill_at, stack, tmp_path, ["follows by log", "block by log", "locked by log", "block", "max"])
+    every(kill_at, stack, tmp_path, ["follows by log", "block by log", "locked by log", "mirrored by log", "block", "max"])
 
 
 def test_transactions_finish_what_the_log_has_left(stack, tmp_path):

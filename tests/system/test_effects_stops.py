@@ -4,7 +4,7 @@ what counts; at every point of every way: IDEMSINK_ALL_POINTS=1 (minutes).
 """
 import os
 
-from fault_points import POINTS, every, lock, log, stop_at, txn
+from fault_points import POINTS, SEND, every, lock, log, stop_at, txn
 
 HERE = {
     "follows by transaction": [*txn("before_state", "before_insert", "before_commit", "after_commit"), "worker.after_write"],
@@ -15,6 +15,7 @@ HERE = {
     "max": log("highest", "write"),
     "fenced": [*lock("number", "confirm"), *txn("before_fence", "before_commit"), *lock("release")],
     "locked by log": lock("take", "release"),
+    "mirrored": SEND,
 }
 
 
