@@ -49,15 +49,15 @@ bool reconcile_go_on(struct reconcile_work *w)
 
 bool reconcile_turn(struct reconcile_work *w)
 {
-    int64_t now_ms = clock_mono_ms();
+    int64_t now_us = clock_mono_us();
 
     if (!reconcile_go_on(w))
         return false;
-    if (w->next_ms > now_ms && w->calls->stopping(w->calls->ctx, w->next_ms - now_ms)) {
+    if (w->next_us > now_us && w->calls->stopping(w->calls->ctx, (w->next_us - now_us) / 1000)) {
         w->books->stopped = true;
         return false;
     }
-    w->next_ms = (w->next_ms > now_ms ? w->next_ms : now_ms) + 1000 / w->o->per_second;
+    w->next_us = (w->next_us > now_us ? w->next_us : now_us) + 1000000 / w->o->per_second;
     return true;
 }
 

@@ -72,7 +72,7 @@ struct reconcile_work {
     const struct reconcile_calls *calls;
     struct reconcile_books *books;
     struct mongo_lease lease;
-    int64_t next_ms; /* when the next one may be looked at */
+    int64_t next_us; /* when the next one may be looked at */
     bool snapshots;
     struct err *e;
     bool failed; /* *e says why */

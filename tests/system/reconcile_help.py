@@ -1,4 +1,6 @@
 """What the tests of `idemsink reconcile` share."""
+import collections
+import contextlib
 import json
 import uuid
 
@@ -36,3 +38,21 @@ def reconcile(setup, *options, status=None):
     assert books["balanced"] is (done.returncode == 0)
     assert status is None or done.returncode == status, books
     return books
+
+
+@contextlib.contextmanager
+def profiled(setup):
+    """The server writes down what it is asked; how_read() tells."""
+    database = setup.collection.database
+    database.command("profile", 2)
+    try:
+        yield
+    finally:
+        database.command("profile", 0)
+
+
+def how_read(setup, command, collection):
+    """{read preference: how many such commands}, of what was written down; "primary" when it names none."""
+    profile = setup.collection.database["system.profile"]
+    commands = [entry["command"] for entry in profile.find({f"command.{command}": collection.name})]
+    return dict(collections.Counter(c.get("$readPreference", {}).get("mode", "primary") for c in commands))

@@ -113,6 +113,29 @@ def test_an_old_follow_undoes_no_unfollow(stack, tmp_path):
         setup.close()
 
 
+@pytest.mark.parametrize("effects", ["transaction", "log"])
+def test_an_event_counts_again_after_the_ledger_has_forgotten_it(stack, tmp_path, effects):
+    """What docs/effects.md says of ledger_expire. TTL takes a minute and pruning an attempt; here it is done by hand."""
+    topic = Follows(stack, 1, effects)
+    setup = setup_of(stack, tmp_path, [topic])
+    try:
+        follow, unfollow = topic.event("follow", "a", "b"), topic.event("unfollow", "a", "b")
+        for batch in ([follow], [unfollow], [follow]):
+            topic.send(batch)
+            setup.run_until_end()
+        topic.check()
+        assert topic.documents.count_documents({}) == 0
+        assert topic.ledger.delete_one({"_id": follow[1]["eventId"]}).deleted_count == 1
+        topic.db[f"{topic.name}_users"].update_many({"_applied": {"$exists": True}}, {"$set": {"_applied": []}})
+        topic.send([follow])
+        setup.run_until_end()
+        assert topic.documents.count_documents({"from": "a", "to": "b", "eventId": follow[1]["eventId"]}) == 1
+        assert topic.counters("users", ["following", "followers"]) == {"a": (1, 0), "b": (0, 1)}
+        assert topic.ledger.find_one({"_id": follow[1]["eventId"]})["did"] is True
+    finally:
+        setup.close()
+
+
 def test_a_tombstone_removes_its_document(stack, tmp_path):
     """tombstone = "delete": the key is the entity, the place of the record is the event."""
     name, topic = stack.collection(), stack.topic(1)

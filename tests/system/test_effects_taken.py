@@ -120,6 +120,9 @@ def test_a_text_that_another_document_has(make, topic, mode, last):
     setup.wait_settled()
     assert numbers(setup, "a") == [1, last] and numbers(setup, "b") == [1]
     assert worker.ready() and not worker.saw(WAITS)
+    said = worker.saw('sequence.mode = "max" reads the highest number for each batch')
+    assert [(line["level"], line["route"], line["field"]) for line in said] == ([("info", "orders", "no")] if mode == "max" else [])
+    assert all('"block" is cheaper and "gapless" has no holes' in line["event"] for line in said)
 
 
 @pytest.mark.parametrize("mode", ["gapless", "block"])

@@ -1,13 +1,18 @@
 """`idemsink reconcile`: counters against what they count, found and repaired; each kind of value and of difference."""
+import collections
+import contextlib
 import datetime
+import os
+import subprocess
+import time
 import uuid
 
 import bson
 import pytest
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
-from harness import Setup
-from reconcile_help import full, named, reconcile, truth
+from harness import BINARY, PATIENCE, Setup
+from reconcile_help import full, how_read, named, profiled, reconcile, truth
 
 
 @pytest.fixture
@@ -222,6 +227,53 @@ def test_one_process_at_a_time(follows, stack):
         leases.delete_one({"_id": "reconcile"})
     reconcile(follows, "--apply", status=0)
     assert leases.find_one({"_id": "reconcile"})["until"] is not None
+
+
+@pytest.mark.parametrize("options,passes", [([], "primary"), (["--secondary"], "secondaryPreferred")])
+def test_where_it_counts(follows, options, passes):
+    """With --secondary all is read on one, where there is one, and what differs is looked at on the primary."""
+    follows.users.update_one({"_id": "u1"}, {"$inc": {"followers": 2}})
+    with profiled(follows):
+        assert reconcile(follows, *options, status=1)["differences"] == 1
+    for command, collection, times in (("find", follows.users, 1), ("aggregate", follows.collection, 2)):  # users are counted at both ends
+        expected = collections.Counter({passes: times}) + collections.Counter(primary=times)
+        assert how_read(follows, command, collection) == expected
+
+
+def test_its_rate(follows):
+    """Eight looks, ten a second: seven pauses. How much longer it takes is the machine's affair."""
+    follows.users.update_many({}, {"$inc": {"followers": 1}})
+    begun = time.monotonic()
+    assert reconcile(follows, "--rate", "10/s", status=1)["differences"] == 8
+    assert time.monotonic() - begun >= 0.69  # waits are whole milliseconds
+
+
+def on_a_terminal(words):
+    """(status, what it wrote on stderr, which is one)."""
+    terminal, other_end = os.openpty()
+    shown = b""
+    try:
+        status = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=other_end, timeout=60 * PATIENCE).returncode
+    finally:
+        os.close(other_end)
+    with os.fdopen(terminal, "rb", buffering=0) as screen, contextlib.suppress(OSError):  # EIO is its end
+        while part := screen.read(4096):
+            shown += part
+    return status, shown.decode()
+
+
+def test_its_progress(stack, make):
+    """On a terminal, at once: after 256 of each pass."""
+    setup = make("events", dead_letters=False)
+    users = named(stack)
+    setup.routes[0]["counter"] = [{"collection": full(users), "filter": {"_id": "who"}, "inc": {"n": 1}}]
+    setup.collection.insert_many([{"eventId": i, "who": i} for i in range(300)])
+    users.insert_many([{"_id": Int64(i), "n": Int64(1)} for i in range(300)])
+    done, shown = on_a_terminal([BINARY, "reconcile", "-c", setup.file(), "--json"])
+    assert done == 0 and "counting: 256, " in shown and "counters: 256 of 300 (85 %)" in shown, shown
+    assert shown.endswith("\r\033[K")  # and nothing is left of it
+    assert reconcile(setup, status=0)["counters"] == 300 and setup.command("reconcile").stderr == b""  # a file gets a line in ten seconds
+    users.drop()
 
 
 def test_options_that_say_nothing(follows):

@@ -1,7 +1,7 @@
 """`idemsink reconcile --apply` while workers write: no increment is lost and none is repeated."""
 from bson.int64 import Int64
 from harness import Setup, wait_until
-from reconcile_help import full, named, reconcile, truth
+from reconcile_help import full, how_read, named, profiled, reconcile, truth
 
 
 def follow(number, users):
@@ -78,4 +78,21 @@ def test_reconcile_every(stack, make):
     lines = wait_until(lambda: [x for w in workers for x in w.saw("counters reconciled") if x["repaired"] == 1], 30, "the line")
     assert len(lines) == 1 and lines[0]["differences"] == 1
     assert all(w.terminate() == 0 for w in workers)
+    users.drop()
+
+
+def test_reconcile_from(stack, make):
+    """In the background, too, it counts on a secondary where there is one."""
+    setup = make(stack.topic(1))
+    users = flowing(stack, setup)
+    setup.sections["effects"] = {"reconcile_every": "1s", "reconcile_from": "secondary"}
+    stack.mongo["tests"]["idemsink_leases"].delete_one({"_id": "reconcile"})
+    users.insert_one({"_id": "u1", "followers": Int64(9)})
+    with profiled(setup):
+        worker = setup.start()
+        wait_until(lambda: users.find_one({"_id": "u1", "followers": 0}), 30, "the repair")
+        worker.wait_saw("counters reconciled")
+        assert worker.terminate() == 0
+    assert "secondaryPreferred" in how_read(setup, "aggregate", setup.collection)
+    assert how_read(setup, "find", users).get("secondaryPreferred", 0) >= 1
     users.drop()
