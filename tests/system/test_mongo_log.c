@@ -702,6 +702,26 @@ static void write_as_another(struct world *w, int id)
     w->h.session = session;
 }
 
+/* Both may mean one document, and an event leaves one id there. */
+static void test_counters_of_two_names(void **state)
+{
+    static char text[] = "email";
+    struct config_pair by_email[] = {{text, text}};
+    struct world w;
+    struct err e;
+
+    (void)state;
+    world_begin(&w);
+    w.counters[1].filter = (struct config_pairs){by_email, 1};
+    help_connect(&w.h);
+    assert_false(mongo_decide_ways(w.h.mongo, &e));
+    assert_non_null(strstr(e.text, "by different fields"));
+    w.counters[1].collection = w.sequence_name;
+    assert_true(mongo_decide_ways(w.h.mongo, &e));
+    help_start(&w.h);
+    world_end(&w);
+}
+
 /* The longest attempt of all processes stands there, until all that was begun under it is over. */
 static void test_attempts_are_registered(void **state)
 {
@@ -746,6 +766,7 @@ int main(void)
         cmocka_unit_test(test_what_add_refuses),
         cmocka_unit_test(test_keep),
         cmocka_unit_test(test_attempts_are_registered),
+        cmocka_unit_test(test_counters_of_two_names),
     };
 
     mongoc_init();
