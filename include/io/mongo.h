@@ -76,6 +76,8 @@ struct mongo_sweep *mongo_sweep_new(struct mongo *m);
 void mongo_sweep_free(struct mongo_sweep *s); /* NULL is fine */
 struct mongo_swept {
     uint64_t completed, failed, left; /* left: could not be done now */
+    uint64_t others;                  /* completed by others meanwhile, or not of our making */
+    bool more;                        /* there may be more of them: it does so many at a time */
 };
 bool mongo_log_sweep(struct mongo_sweep *s, uint32_t route, bool (*stop)(void *ctx), void *ctx,
                      struct mongo_swept *out, struct err *e) MUST_CHECK;

@@ -45,9 +45,9 @@ struct found {
 
 /*
  * The events that have been open since before, as operations that say no more than which; the
- * oldest without the first `skip`: those that this sweep has left are still there, and still the
- * oldest. (Has somebody else completed one of them, others are passed over: the next sweep has
- * them.)
+ * oldest without the first `skip`: those that this sweep has left, or that are none of ours, are
+ * still there, and still the oldest. (Has somebody else completed one of them, others are passed
+ * over: the next sweep has them.)
  */
 static bool find_open(struct mongo_log *l, uint32_t route, int64_t before_ms, uint64_t skip,
                       struct found *out, bson_error_t *be)
@@ -102,13 +102,14 @@ static bool sweep_some(struct mongo_sweep *s, uint32_t route, struct write_op *o
     if (s->before_ms != INT64_MAX)
         before_ms = s->before_ms;
     if (ok)
-        ok = find_open(l, route, before_ms, out->left, &f, &be);
+        ok = find_open(l, route, before_ms, out->left + out->others, &f, &be);
     if (!ok)
         (void)mongo_fail(e, "sweep", &be);
     if (ok && f.n > 0) {
         const struct outcome *results = mongo_log_run(l, route, ops, f.n, true);
 
         for (size_t i = 0; i < f.n; i++) { /* a duplicate: others were faster, or a payload's */
+            out->others += results[i].fate == FATE_DUPLICATE;
             left += results[i].fate == FATE_LATER || results[i].fate == FATE_UNKNOWN;
             out->completed += results[i].fate == FATE_INSERTED || results[i].fate == FATE_NEVER;
         }
@@ -139,6 +140,7 @@ bool mongo_log_sweep(struct mongo_sweep *s, uint32_t route, bool (*stop)(void *c
     ops = mem_array(SWEEP_BATCH, sizeof *ops);
     for (int round = 0; ok && more && round < ROUNDS_MAX && !(stop && stop(ctx)); round++)
         ok = sweep_some(s, route, ops, out, &more, e);
+    out->more = more;
     mem_free(ops);
     return ok;
 }
@@ -185,27 +187,30 @@ static bool finish(struct mongo *m, uint32_t route, struct err *e)
     struct mongo_sweep *s = mongo_sweep_new(m);
     struct mongo_swept swept = {0};
     uint64_t completed = 0;
-    bool ok;
+    bool ok, all = false;
 
     s->before_ms = INT64_MIN;
     for (;;) {
         ok = mongo_log_sweep(s, route, NULL, NULL, &swept, e);
         completed += swept.completed;
-        if (!ok || swept.left == 0 || clock_mono_ms() >= deadline_ms)
+        /* Behind one that had nothing to do: what others have completed may have hidden some. */
+        all = ok && swept.left == 0 && swept.completed == 0 && !swept.more;
+        if (!ok || all || clock_mono_ms() >= deadline_ms)
             break;
-        (void)usleep(FINISH_AGAIN_MS * 1000);
+        if (swept.left > 0)
+            (void)usleep(FINISH_AGAIN_MS * 1000);
     }
     mongo_sweep_free(s);
     if (completed > 0)
         log_info("effects that the log has left open are completed, from now on transactions",
                  LOG_TEXT("route", r->name), LOG_INT("events", (int64_t)completed));
-    if (!ok || swept.left == 0)
+    if (!ok || all)
         return ok || err_wrap(e, r->name);
     return err_set(e, ERR_CONFIG, 0,
-                   "%s: %llu events of the time when it was written by log still have effects to "
+                   "%s: %llu events%s of the time when it was written by log still have effects to "
                    "be done, and they can't be done now (is another process at them, is a counter "
                    "document full?): start again later, or go on with effects = \"log\"",
-                   r->name, (unsigned long long)swept.left);
+                   r->name, (unsigned long long)swept.left, swept.more ? ", and others," : "");
 }
 
 bool mongo_finish_open(struct mongo *m, struct err *e)

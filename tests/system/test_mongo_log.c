@@ -525,15 +525,15 @@ static void test_conflicts_of_operations(void **state)
     world_end(&w);
 }
 
-/* More of them than a sweep takes at once are not completed now: that keeps it from no other. */
-static void test_sweep_goes_on_behind_what_is_left(void **state)
+/* More of them than a sweep takes at once are not completed, now, or ever (their ids are of other
+ * events): that keeps it from no other. */
+static void goes_on_behind(bool of_others)
 {
     enum { HELD = 600 };
     struct world w;
     struct mongo_swept swept;
     struct err e;
 
-    (void)state;
     world_begin(&w);
     with_operation(&w);
     world_connect(&w);
@@ -544,11 +544,16 @@ static void test_sweep_goes_on_behind_what_is_left(void **state)
         struct log_command c = {.ops = &(const struct write_op *){&op},
                                 .n = 1,
                                 .at_ms = 1000 + (id == HELD),
-                                .until_ms = id < HELD ? clock_wall_ms() + 600000 : 1000,
+                                .until_ms =
+                                    id < HELD && !of_others ? clock_wall_ms() + 600000 : 1000,
                                 .try_id = 1};
-        bson_t document = BSON_INITIALIZER;
+        bson_t document = BSON_INITIALIZER, made = BSON_INITIALIZER;
 
-        log_event_document(&w.h.route, &c, 0, &document);
+        log_event_document(&w.h.route, &c, 0, &made);
+        if (of_others && id < HELD)
+            BSON_APPEND_INT32(&document, "_id", id + 2 * HELD);
+        bson_copy_to_excluding_noinit(&made, &document, bson_empty(&document) ? "" : "_id", NULL);
+        bson_destroy(&made);
         mongoc_bulk_operation_insert(bulk, &document);
         bson_destroy(&document);
         clear(&op, 1);
@@ -559,12 +564,21 @@ static void test_sweep_goes_on_behind_what_is_left(void **state)
         fail_msg("%s", e.text);
     mongo_sweep_free(s);
     assert_int_equal(swept.completed, 1);
-    assert_int_equal(swept.left, HELD);
+    assert_int_equal(swept.left, of_others ? 0 : HELD);
+    assert_int_equal(swept.others, of_others ? HELD : 0);
+    assert_false(swept.more);
     assert_int_equal(help_count(&w.h, "{'pair':'x'}"), 1);
     assert_int_equal(help_count(&w.h, "{'pair':'held'}"), 0);
     mongoc_bulk_operation_destroy(bulk);
     mongoc_collection_destroy(ledger);
     world_end(&w);
+}
+
+static void test_sweep_goes_on_behind_what_is_left(void **state)
+{
+    (void)state;
+    goes_on_behind(false);
+    goes_on_behind(true);
 }
 
 /* Another attempt may still be at it: nobody goes on before that is over. */
