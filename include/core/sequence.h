@@ -23,8 +23,8 @@ void sequence_text_free(struct sequence_text *t); /* NULL is fine */
 /* The i-th source in it, borrowed from t; NULL: there are no more. */
 const char *sequence_text_source(const struct sequence_text *t, size_t i);
 
-/* Appends what stands before and behind the number. False: a value is missing or no scalar, or
- * holds the text that ends it; *what is the source and *why the reason, borrowed from t. */
+/* Appends what stands before and behind the number. False: a value is missing, no scalar or
+ * empty; *what is the source and *why the reason, borrowed from t. */
 bool sequence_text_fill(const struct sequence_text *t, const struct record *r, struct buf *before,
                         struct buf *behind, const char **what, const char **why);
 

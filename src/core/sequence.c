@@ -165,10 +165,12 @@ const char *sequence_text_source(const struct sequence_text *t, size_t i)
     return at < t->n ? t->pieces[at].source : NULL;
 }
 
+/* A value may hold the separator, as ids do. Where two groups become one text for it, the unique
+ * index on the text says so. */
 static bool fill_piece(const struct piece *p, const struct record *r, struct buf *out,
                        const char **what, const char **why)
 {
-    size_t from = out->len, len;
+    size_t from = out->len;
 
     *what = p->source;
     *why = "is missing or no scalar";
@@ -177,11 +179,8 @@ static bool fill_piece(const struct piece *p, const struct record *r, struct buf
     *why = "is empty";
     if (out->len == from)
         return false;
-    *why = "holds the text that stands behind it in sequence.template";
-    len = out->len;
     buf_add_text(out, p->literal);
-    /* Its first one has to be ours: the value may end with a part of it, too. */
-    return p->literal[0] == '\0' || strstr(out->data + from, p->literal) == out->data + len;
+    return true;
 }
 
 bool sequence_text_fill(const struct sequence_text *t, const struct record *r, struct buf *before,

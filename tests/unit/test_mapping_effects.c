@@ -248,8 +248,7 @@ static void numbers(void **state)
          "effect_value: sequence.group: \"a\" is an object or an array"},
         {ROUTE DEDUP NUMBER "group = [\"a\"]\ntemplate = \"{a}-{seq}\"\ntemplate_field = \"ref\"",
          "{\"id\":1,\"a\":\"x-y\"}",
-         "effect_value: sequence.template: \"a\" holds the text that stands behind it in "
-         "sequence.template"},
+         "store{\"id\":1} {\"id\":1,\"a\":\"x-y\"} group{\"_id\":{\"a\":\"x-y\"}} x-y-#1"},
         {ROUTE DEDUP NUMBER "group = [\"a\"]\ntemplate = \"{a}-{seq}\"\ntemplate_field = \"ref\"",
          "{\"id\":1}", "effect_value: sequence.group: \"a\" is missing"},
         {ROUTE DEDUP NUMBER "template = \"{seq}\"\ntemplate_field = \"ref\"",
