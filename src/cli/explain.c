@@ -45,6 +45,8 @@ static void lane_text(const struct explain_in *in, const struct record *r, struc
         bson_free(json);
     } else if (r->order_space == ORDER_KEY || r->order_space == ORDER_VALUE) {
         add_lane_bytes(r->order_key, out); /* or a header's */
+    } else if (r->order_space == ORDER_DEDUP && strcmp(in->route->order_by, "@dedup") != 0) {
+        buf_printf(out, ", because the record has no %s (order_by)", in->route->order_by);
     }
     bson_destroy(&value);
 }

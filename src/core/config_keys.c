@@ -119,7 +119,7 @@ const struct config_key config_keys[] = {
     {"route.collection", CONFIG_STRING, ROUTE(collection), NULL, 0, 0, NULL, CONFIG_REQUIRED,
      "Where the documents go, database.collection."},
     {"route.order_by", CONFIG_STRING, ROUTE(order_by), "@key", 0, 0, NULL, 0,
-     "Records with the same value are applied in partition order: @key, @partition, @dedup, @header.NAME or a value path."},
+     "Records with the same value are applied in partition order: @key, @partition, @dedup, @header.NAME or a value path; one without it takes its dedup key."},
     {"route.format", CONFIG_ENUM, ROUTE(format), "json", 0, 0, "json|extjson|bson|string|bytes", 0,
      "What the values are: JSON, Extended JSON v2, one BSON document, a text, or any bytes."},
     {"route.value_field", CONFIG_STRING, ROUTE(value_field), "value", 0, 0, NULL, 0,

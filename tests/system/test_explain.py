@@ -154,7 +154,8 @@ def test_sources_key_and_headers(explain):
                                                    ("cust", b'{"id": 1, "cust": 5}', 'a value of the record: { "cust" : 5 }'),
                                                    ("a.b", b'{"id": 1, "a": {"b": "x\\u001by"}}', 'a value of the record: { "a.b" : "x\\u001by" }'),
                                                    ("cust", b'{"id": 1, "cust": true}', 'a value of the record: { "cust" : true }'),
-                                                   ("cust", b'{"id": 1}', "the dedup key"), ("@key", b'{"id": 1}', "the dedup key"),
+                                                   ("cust", b'{"id": 1}', "the dedup key, because the record has no cust (order_by)"),
+                                                   ("@key", b'{"id": 1}', "the dedup key, because the record has no @key (order_by)"),
                                                    ("@key", b"{}", "a lane of its own")])
 def test_lanes(explain, order_by, payload, text):
     assert text in explain(route_of(order_by=order_by), payload)[1]["lane"][0]
