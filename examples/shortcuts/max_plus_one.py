@@ -2,7 +2,7 @@
 import common
 from sink import Sink, together
 
-WRONG = "two processes number two orders at once"
+WRONG = "four processes number four orders at once"
 
 
 def handler(orders, event):

@@ -220,7 +220,7 @@ const struct config_key config_keys[] = {
     {"route.counter.upsert", CONFIG_BOOL, COUNTER(upsert), "true", 0, 0, NULL, 0,
      "Whether a counter document that is not there is made; else the move is dropped and counted."},
     {"route.counter.mirror", CONFIG_STRING, COUNTER(mirror), "", 0, 0, NULL, 0,
-     "Key in Redis that gets the acknowledged values, with all of the filter's fields in braces; empty: off."},
+     "Key of the hash in Redis that gets the acknowledged values, with all of the filter's fields in braces; empty: off."},
     {"route.counter.filter", CONFIG_PAIRS, COUNTER(filter), NULL, 1, 8, NULL, CONFIG_REQUIRED,
      "Field of the counter document = source: a value path, @key, @header.NAME, @topic."},
     {"route.counter.inc", CONFIG_PAIRS, COUNTER(inc), NULL, 1, 20, NULL, CONFIG_REQUIRED,
