@@ -237,9 +237,11 @@ static bool add_move(const struct mapping *m, struct record *r, uint32_t counter
     for (size_t i = 0; i < c->n_amounts; i++) {
         if (amount_value(m, r, &c->amounts[i], &move->by[i]))
             continue;
-        record_reject(r, REASON_EFFECT_VALUE, 0,
-                      "counter: \"%s\", which \"%s\" counts, is missing or no integer of 64 bits",
-                      c->amounts[i].path.text, c->amounts[i].name);
+        record_reject(
+            r, REASON_EFFECT_VALUE, 0,
+            "counter: \"%s\", the amount of its field \"%s\", is missing or no integer of 64 "
+            "bits",
+            c->amounts[i].path.text, c->amounts[i].name);
         return false;
     }
     return true;

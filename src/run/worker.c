@@ -24,7 +24,8 @@
 enum {
     DEAD_LETTER_HOLD_MS = 30000, /* longer than any send() lasts */
     PART_BYTES = 16 * 1024 * 1024,
-    SAY_AGAIN_MS = 60000
+    SAY_AGAIN_MS = 60000,
+    LOCKED_OFTEN = 6 /* attempts for a lock that are worth a line */
 };
 
 struct worker {
@@ -454,6 +455,21 @@ static void locks_fail(struct worker *w, uint32_t route, const char *text)
              LOG_TEXT("route", w->shared->config->routes[route].name), LOG_TEXT("error", text));
 }
 
+/* Without a fault of ours, but a lock without a ttl would hold them up for ever. */
+static void say_locked(struct worker *w, uint32_t route, const struct record *r)
+{
+    static struct log_limit limit;
+    int64_t held_back;
+
+    if (r->attempts + 1 >= LOCKED_OFTEN && log_limit_pass(&limit, SAY_AGAIN_MS, &held_back))
+        log_warn("records wait for a lock that somebody else holds, again and again; explain "
+                 "--offset shows its key, PTTL in Redis for how long it is held",
+                 LOG_TEXT("route", w->shared->config->routes[route].name),
+                 LOG_TEXT("topic", r->topic), LOG_INT("partition", r->partition),
+                 LOG_INT("offset", r->offset), LOG_INT("attempts", r->attempts + 1),
+                 LOG_INT("like_this_not_logged", held_back));
+}
+
 /* The operations from..n have no locks: their records go back. asked: for want of them, not because
  * something went wrong before they were asked for. */
 static void batch_unlocked(struct worker *w, uint32_t route, size_t from, size_t n, bool asked)
@@ -466,12 +482,15 @@ static void batch_unlocked(struct worker *w, uint32_t route, size_t from, size_t
         return;
     const struct outcome *why = guard_why(w->guard, n - from, &text);
 
-    if (why && why->retry == RETRY_LOCK)
+    if (why && why->retry == RETRY_LOCK) {
         locks_fail(w, route, text);
-    else if (why)
+    } else if (why) {
         trouble(w, route, w->records[w->op_record[from]], why);
-    else
+    } else {
         w->n_unlocked += n - from;
+        for (size_t i = from; i < n; i++)
+            say_locked(w, route, w->records[w->op_record[i]]);
+    }
     metric_add(w->shared->metrics->retries[why ? why->retry : RETRY_LOCK], (int64_t)(n - from));
 }
 

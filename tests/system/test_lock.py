@@ -140,6 +140,7 @@ def test_who_holds_the_lock_is_waited_for_and_others_go_on(stack, make):
     wait_stored(setup, 2)
     wait_stored(setup, 4)
     wait_until(lambda: worker.metric("idemsink_lock_waits_total") > 0, 20, "waiting")
+    wait_until(lambda: worker.saw("records wait for a lock"), 20, "a line that says so")
     assert stored(setup, 1) is None and stored(setup, 3) is None
     assert other.renew(f"account:{account}") == 1 and other.holder(f"account:{account}") == other.id
     assert worker.metric("idemsink_retries_total", **{"class": "lock"}) > 0

@@ -153,7 +153,8 @@ static void amounts(void **state)
 #define AMOUNT ROUTE DEDUP COUNT "filter = {_id = \"@key\"}\ninc = {n = \"v\"}"
 #define STORED "store{\"id\":1} {\"id\":1,\"v\":"
 #define REFUSED                                                                                    \
-    "effect_value: counter: \"v\", which \"n\" counts, is missing or no integer of 64 bits"
+    "effect_value: counter: \"v\", the amount of its field \"n\", is missing or no integer of 64 " \
+    "bits"
     static const struct row rows[] = {
         {AMOUNT, "{\"id\":1,\"v\":5}", STORED "5} count{\"_id\":\"K\"}+5"},
         {AMOUNT, "{\"id\":1,\"v\":0}", STORED "0} count{\"_id\":\"K\"}+0"},
