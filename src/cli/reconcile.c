@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "core/mirror.h"
 #include "core/tally.h"
@@ -156,6 +157,7 @@ static bool mirror(struct family_work *fw, const bson_t *key)
     struct invalidation_list list = {0};
     bool ok = true;
 
+    FAULT("repair.before_mirror");
     for (size_t i = 0; i < w->config->n_routes; i++)
         for (size_t j = 0; ok && j < w->config->routes[i].n_counters; j++) {
             const struct config_counter *c = &w->config->routes[i].counters[j];
@@ -411,6 +413,7 @@ bool reconcile_all(struct mongo *m, const struct config *config, const struct re
     if (!take_lease(&w))
         return !w.failed;
     bool ok = (!o->counters || compare_counters(&w)) && (!o->sequences || reconcile_sequences(&w));
+    FAULT("repair.before_release");
     /* It would run out by itself. */
     if (o->lease)
         (void)!mongo_lease_release(m, &w.lease, ok, &ignored);

@@ -1,5 +1,6 @@
 #include "cli/sweep.h"
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/mongo_lease.h"
@@ -93,7 +94,9 @@ static bool sweep_route(struct sweep *s, uint32_t route, struct chore_stop *stop
     bool held = false, ok = mongo_lease_take(s->mongo, &terms, &lease, &held, e);
 
     if (ok && held) {
+        FAULT("sweep.before_find");
         ok = mongo_log_sweep(s->sweep, route, is_stop_asked, stop, &swept, e);
+        FAULT("sweep.before_release");
         (void)!mongo_lease_release(s->mongo, &lease, ok, &ignored);
         if (swept.completed > 0 || swept.left > 0)
             log_info("effects that were left open are completed", LOG_TEXT("route", r->name),

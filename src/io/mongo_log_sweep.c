@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "core/need.h"
@@ -106,6 +107,7 @@ static bool sweep_some(struct mongo_sweep *s, uint32_t route, struct write_op *o
     if (!ok)
         (void)mongo_fail(e, "sweep", &be);
     if (ok && f.n > 0) {
+        FAULT("sweep.before_run");
         const struct outcome *results = mongo_log_run(l, route, ops, f.n, true);
 
         for (size_t i = 0; i < f.n; i++) { /* a duplicate: others were faster, or a payload's */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "io/mongo_private.h"
 
@@ -115,6 +116,7 @@ bool mongo_raise(struct mongo *m, const char *database, const char *collection, 
     bson_error_t be = {0};
 
     MUST(mongoc_write_concern_append(m->concern, opts));
+    FAULT("repair.before_raise");
     bool ok = mongoc_collection_update_one(c, id, update, opts, NULL, &be);
     bson_destroy(opts);
     bson_destroy(update);

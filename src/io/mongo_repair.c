@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "io/mongo_private.h"
 #include "io/mongo_reconcile.h"
@@ -298,18 +299,24 @@ static bool run_step(const struct step *s, enum repair_step step)
 {
     switch (step) {
     case REPAIR_BEGIN:
+        FAULT("repair.before_begin");
         return begin(s);
     case REPAIR_READ:
+        FAULT("repair.before_read");
         return read_counter(s);
     case REPAIR_OPEN:
+        FAULT("repair.before_open");
         return read_opened(s);
     case REPAIR_COUNT:
+        FAULT("repair.before_count");
         return count(s);
     case REPAIR_SET:
+        FAULT("repair.before_set");
         return set(s);
     case REPAIR_LOOK:
         return look(s);
     case REPAIR_COMMIT:
+        FAULT("repair.before_commit");
         return commit(s);
     case REPAIR_ABORT:
         abort_transaction(s->p);

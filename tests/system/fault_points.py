@@ -50,6 +50,15 @@ POINTS = {
     "block": log("look", "number", "start", "write"),
     "max": log("look", "highest", "write"),
 }
+# test_effects_kills_chores.py
+SWEEP = {
+    "block by log": steps("sweep", "before_find", "before_run", "before_release") + log("count", "check", "close"),
+    "follows by log": steps("sweep", "before_run") + log("claim", "add", "count", "close"),
+}
+REPAIR = {
+    "mirrored": steps("repair", *(f"before_{step}" for step in ("begin", "read", "count", "set", "commit", "mirror", "raise", "release"))),
+    "follows by log": steps("repair", *(f"before_{step}" for step in ("read", "open", "count", "set", "release"))),
+}
 ELSEWHERE = set(log("fail", "prune", "reopen"))  # visited by tests of their own
 SIDE_BY_SIDE = 6
 
@@ -62,7 +71,8 @@ def points_of_the_code():
 
 
 def visited():
-    return {name for points in POINTS.values() for point in points for name in point.split(" > ")} | ELSEWHERE
+    lists = [points for ways in (POINTS, SWEEP, REPAIR) for points in ways.values()]
+    return {name for points in lists for point in points for name in point.split(" > ")} | ELSEWHERE
 
 
 def setup_of(stack, directory, topic):

@@ -330,9 +330,10 @@ class Setup:
         assert worker.wait(seconds) == 0, worker.log_tail()
         return worker
 
-    def command(self, name, *options, stdin=None, seconds=60):
-        words = [BINARY, *name.split(), "-c", self.file(), *options]
-        return subprocess.run(words, input=stdin, capture_output=True, timeout=seconds * PATIENCE)
+    def command(self, name, *options, stdin=None, seconds=60, fault=None):
+        binary, environment = program(fault)
+        words = [binary, *name.split(), "-c", self.file(), *options]
+        return subprocess.run(words, input=stdin, capture_output=True, timeout=seconds * PATIENCE, env=environment)
 
     def verify(self, *options):
         """The books of `idemsink verify --json`, with the exit status as "status"."""
@@ -356,14 +357,17 @@ class Setup:
             worker.end()
 
 
+def program(fault):
+    """(path, environment). fault: where it dies or stands still, see include/base/fault.h; "" for the same program without."""
+    return (BINARY, None) if fault is None else (FAULTY_BINARY, {**os.environ, "IDEMSINK_FAULT": fault})
+
+
 class Worker:
-    """One `idemsink run`. fault: where it dies or stands still, see include/base/fault.h; "" for the same program without."""
+    """One `idemsink run`. fault: as in program()."""
 
     def __init__(self, config, directory, *options, fault=None):
         self.log_path = pathlib.Path(directory) / f"log-{uuid.uuid4().hex[:8]}.jsonl"
-        binary, environment = BINARY, None
-        if fault is not None:
-            binary, environment = FAULTY_BINARY, {**os.environ, "IDEMSINK_FAULT": fault}
+        binary, environment = program(fault)
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen([binary, "run", "-c", config, *options], stderr=log, stdin=subprocess.DEVNULL,
                                             env=environment)
