@@ -25,6 +25,7 @@ class Topic:
     """A topic, its records by partition as they were sent, and collections with names of their own."""
 
     redis = False
+    needs_redelivery = False  # of what it had in hand when it was killed
     counted = ()  # the fields of its users
 
     def __init__(self, stack, partitions, effects):
@@ -268,9 +269,9 @@ class Told(Plain):
 
 
 class Mirrored(Orders):
-    """Orders whose sums are in Redis, too."""
+    """Orders whose sums are in Redis, too. The commit of offsets doesn't wait for that."""
 
-    redis = True
+    redis = needs_redelivery = True
 
     def rules(self):
         rules = super().rules()

@@ -104,7 +104,8 @@ def kill_at(stack, directory, way, point):
     topic.send(topic.some("k"))
     try:
         for name in point.split(" > "):
-            worker = setup.start("--until-end", fault=name)
+            setup.sections["worker"]["commit_interval"] = "60s" if topic.needs_redelivery else "50ms"
+            worker = setup.start(*([] if topic.needs_redelivery else ["--until-end"]), fault=name)
             assert worker.wait(40) == -signal.SIGKILL, f"it did not come to {name}: {worker.log_tail()}"
             topic.check_killed()
         worker = setup.start("--until-end")
