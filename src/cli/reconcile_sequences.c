@@ -197,6 +197,7 @@ static bool take_there(const bson_t *result, void *ctx)
     return true;
 }
 
+/* One that was given up (failed) is not open: its did says what became of it. */
 static bson_t *ledger_pipeline(void)
 {
     return BCON_NEW("pipeline", "[", "{", "$group", "{", "_id", BCON_NULL, "added", "{", "$sum",
@@ -205,8 +206,10 @@ static bson_t *ledger_pipeline(void)
                     "}", "removed", "{", "$sum", "{", "$cond", "[", "{", "$and", "[", "$did", "{",
                     "$eq", "[", "$op", BCON_UTF8("delete"), "]", "}", "]", "}", BCON_INT64(1),
                     BCON_INT64(0), "]", "}", "}", "open", "{", "$sum", "{", "$cond", "[", "{",
-                    "$eq", "[", "{", "$type", BCON_UTF8("$" LOG_EFFECTS), "}", BCON_UTF8("missing"),
-                    "]", "}", BCON_INT64(0), BCON_INT64(1), "]", "}", "}", "}", "}", "]");
+                    "$and", "[", "{", "$ne", "[", "{", "$type", BCON_UTF8("$" LOG_EFFECTS), "}",
+                    BCON_UTF8("missing"), "]", "}", "{", "$eq", "[", "{", "$type",
+                    BCON_UTF8("$" LOG_EFFECTS ".failed"), "}", BCON_UTF8("missing"), "]", "}", "]",
+                    "}", BCON_INT64(1), BCON_INT64(0), "]", "}", "}", "}", "}", "]");
 }
 
 static void tell_ledger(struct reconcile_work *w, const struct config_route *r,

@@ -287,6 +287,10 @@ static bool check_sequence(struct config_parse_state *s, size_t i)
         return config_fail(config_at(s, "route.%zu.sequence.mode", i),
                            "\"gapless\" needs transactions, and effects = \"log\" is for where "
                            "there are none; \"block\" does without");
+    if (config_has_operation(r) && r->effects == EFFECTS_LOG)
+        return config_fail(config_at(s, "route.%zu.sequence.field", i),
+                           "numbers of what an operation adds need transactions, and effects = "
+                           "\"log\" is for where there are none");
     config_at(s, "route.%zu.sequence.collection", i);
     if (q->mode == SEQUENCE_MAX && is_set(q->collection))
         return config_fail(s, "has no meaning for mode = \"max\", which has no counters");

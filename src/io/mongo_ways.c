@@ -45,6 +45,8 @@ static const char *needs_transactions(const struct config_route *r)
     if (config_has_sequence(r) && r->sequence.mode == SEQUENCE_GAPLESS)
         return "sequence.mode = \"gapless\" (\"block\" does without: its only holes are those of "
                "crashes)";
+    if (config_has_sequence(r) && config_has_operation(r))
+        return "a sequence of what an operation adds";
     if (config_has_fence(r))
         return "lock.fence (without it the lock is there, but a holder that is late can still "
                "write)";

@@ -30,7 +30,7 @@ PARTITIONS, WORKERS = 12, 3
 def points_of(mode):
     """Those that a process of this mode comes to."""
     others = "log." if mode == "transaction" else "txn."
-    return sorted(point for point in points_of_the_code() if not point.startswith((others, "notifier.")))
+    return sorted(point for point in points_of_the_code() if not point.startswith((others, "lock.", "notifier.", "repair.")))
 
 
 class Soak:

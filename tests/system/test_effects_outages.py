@@ -140,9 +140,11 @@ def test_a_standalone_mongod_is_killed(running):
 
 
 def test_what_needs_transactions_is_refused_there(standalone, tmp_path):
-    for topic in (Follows(standalone, 1, "transaction"), Orders(standalone, 1, None, "gapless", False)):
+    numbered = {"sequence": {"group": ["source"], "field": "number", "mode": "block"}}
+    for topic, more in ((Follows(standalone, 1, "transaction"), {}), (Orders(standalone, 1, None, "gapless", False), {}),
+                        (Follows(standalone, 1, "auto"), numbered)):
         setup = Setup(standalone, tmp_path, topic.topic, collection=topic.documents, dead_letters=False)
-        setup.routes = [topic.route()]
+        setup.routes = [{**topic.route(), **more}]
         worker = setup.start("--until-end")
         try:
             assert worker.wait(30) == 78, worker.log_tail()

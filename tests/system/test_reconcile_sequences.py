@@ -79,4 +79,6 @@ def test_a_ledger_tells_what_is_there(stack, make):
     ledger.update_one({"_id": 0}, {"$set": {"_effects": {"at": 1}}})
     done = setup.command("reconcile")
     assert done.returncode == 0 and b"being worked on" in done.stderr
+    ledger.update_one({"_id": 0}, {"$set": {"_effects.failed": "given up"}})
+    assert reconcile(setup, status=1)["found"][0]["what"] == "ledger"
     ledger.drop()

@@ -174,6 +174,9 @@ static void sequences(void **state)
         {HEAD "effects = \"log\"\n" DEDUP SEQUENCE,
          "f:12:8: route.sequence.mode: \"gapless\" needs transactions, and effects = \"log\" is "
          "for where there are none; \"block\" does without"},
+        {HEAD "effects = \"log\"\n" DEDUP ENTITY OPERATION SEQUENCE "mode = \"block\"",
+         "f:19:1: route.sequence.field: numbers of what an operation adds need transactions, and "
+         "effects = \"log\" is for where there are none"},
         {HEAD DEDUP SEQUENCE "mode = \"max\"\ncollection = \"d.s\"",
          "f:14:1: route.sequence.collection: has no meaning for mode = \"max\", which has no "
          "counters"},
