@@ -323,9 +323,11 @@ static bool expires(const struct index_proof *p, struct err *e)
 /* The dedup index needs no word. */
 static const char *purpose_of(const struct need_index *need)
 {
+    static const char two_counters[] =
+        ", so two writers could make two documents of one counter, and without transactions an "
+        "event that comes again could move the other one";
     static const char *const purposes[] = {
-        [NEED_COUNTER] = ", so two writers could make two documents of one counter, and without "
-                         "transactions an event that comes again could move the other one",
+        [NEED_COUNTER] = two_counters,
         [NEED_COUNTER_FOUND] = ", so several documents may be one counter, and each move reads all",
         [NEED_SEQUENCE] = ", which keeps the numbers of a group apart",
         [NEED_SEQUENCE_TEXT] = ", which keeps the texts of the sequence apart",

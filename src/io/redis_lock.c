@@ -1,6 +1,6 @@
 /*
  * redis_lock.c - the lock port over Redis, as monSQLize's DistributedCacheLockManager does it
- * (github.com/vextjs/monSQLize, lib/transaction/DistributedCacheLockManager.js, seen at 1.x and 2):
+ * (vextjs/monSQLize, lib/transaction/DistributedCacheLockManager.js, seen at 1.x and 2):
  * `<prefix><key>`, SET NX PX with a token, and scripts that compare it before they renew or delete.
  * What it sends stands in tests/system/test_lock.py.
  */

@@ -12,7 +12,7 @@ import pytest
 import redis
 from harness import wait_until
 
-# github.com/vextjs/monSQLize, lib/transaction/DistributedCacheLockManager.js: what it sends, word for word.
+# vextjs/monSQLize, lib/transaction/DistributedCacheLockManager.js: what it sends, word for word.
 ACQUIRE = ("SET", "{key}", "{id}", "PX", "{ttl}", "NX")  # ioredis: redis.set(fullKey, lockId, 'PX', ttl, 'NX')
 ADD_LOCK = ("SET", "{key}", "{id}", "EX", "300", "NX")  # addLock(key, session): the lock of a transaction
 RENEW = """
