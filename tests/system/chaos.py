@@ -66,15 +66,15 @@ class Feed:
 
 
 @contextlib.contextmanager
-def feeding(feed, pause=0.1, **more):
-    """Records flow while the block runs: more() every `pause` seconds."""
+def repeating(job, pause):
+    """job() every `pause` seconds while the block runs."""
     stop = threading.Event()
     failed = []
 
     def main():
         try:
             while not stop.wait(pause):
-                feed.send(**more)
+                job()
         except BaseException as error:  # shown by whoever waits for us
             failed.append(error)
 
@@ -86,6 +86,11 @@ def feeding(feed, pause=0.1, **more):
         stop.set()
         thread.join(60)
     assert not failed, failed
+
+
+def feeding(feed, pause=0.1, **more):
+    """Records flow while the block runs."""
+    return repeating(lambda: feed.send(**more), pause)
 
 
 def dead_letter_places(stack, topic):

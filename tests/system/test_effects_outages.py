@@ -1,39 +1,24 @@
 """G7, G10: counters and sequences while the primaries of a replica set of three come and go, and where there is no replica set."""
 import concurrent.futures
-import contextlib
 import os
 import random
-import threading
 
 import pymongo
 import pytest
+from chaos import repeating
 from effects import LOG, Follows, Orders, wait_committed
 from harness import Setup, wait_until
 from test_outages import impatient, primary_of, replica_stack, secondaries_of, step_down  # noqa: F401
 
 
-@contextlib.contextmanager
 def fed(topics, pause=0.1):
     """Records flow while the block runs, old ones among them."""
-    stop, failed = threading.Event(), []
+    def some():
+        for topic in topics:
+            topic.send(topic.make(random.randrange(5, 30)))
+            topic.send_old(random.randrange(10))
 
-    def main():
-        try:
-            while not stop.wait(pause):
-                for topic in topics:
-                    topic.send(topic.make(random.randrange(5, 30)))
-                    topic.send_old(random.randrange(10))
-        except BaseException as error:  # shown by whoever waits for us
-            failed.append(error)
-
-    thread = threading.Thread(target=main)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not failed, failed
+    return repeating(some, pause)
 
 
 def some_are_done(stack, setup, topics):
