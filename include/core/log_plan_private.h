@@ -174,7 +174,6 @@ struct outcome log_later(enum retry_class retry, int code);
 bool log_is_effective(const struct log_plan *p, size_t i); /* open, and nothing in its way */
 
 bool log_is_blocked(const struct log_plan *p, size_t i); /* behind one that failed for now */
-bool log_same_filter(const bson_t *a, const bson_t *b);
 
 void log_clear_item(struct log_item *item);
 /* The document of its key has been there before; as its leader knows. */

@@ -34,6 +34,10 @@ void pick_clear(struct pick *p);
 /* As it is written in the configuration; mem_free() it. */
 char *pick_text(const struct pick *p);
 
+/* What its part is called in an _id of several, or in that of a group's counter: the source without
+ * "@", and "_" for what a path would misread. mem_free() it. */
+char *pick_part_name(const char *source);
+
 /* The bytes of KEY, HEADER and TOPIC. False: there are none (no key, no such header, a null value).
  */
 bool pick_bytes(const struct pick *p, const struct record *r, struct slice *out);

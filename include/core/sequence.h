@@ -3,10 +3,9 @@
  *
  * Placeholders are sources (core/pick.h; the configuration takes those of the group alone) and,
  * exactly once, {seq} or {seq:0N}: N digits at least.
- * Two of them need a text between them (behind the number none that begins with a digit), and a
- * value may not hold the text that ends it, nor end with a part of it that makes one too early:
- * else
- * ("a-b", "c") and ("a", "b-c") would make one text of two.
+ * Two of them need a text between them (behind the number none that begins with a digit). A value
+ * may hold that text: ("a-b", "c") and ("a", "b-c") can make one text of two, and then the unique
+ * index on it arbitrates.
  */
 #ifndef IDEMSINK_CORE_SEQUENCE_H
 #define IDEMSINK_CORE_SEQUENCE_H

@@ -2,11 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "base/secret.h"
 #include "cli/cli.h"
 #include "core/config_secret.h"
@@ -97,7 +96,6 @@ struct config *cli_config(const struct args *args)
 char *cli_instance_id(const struct config *c)
 {
     static const char *const names[] = {"INSTANCE_ID", "POD_NAME", "HOSTNAME"};
-    uint32_t random = 0;
 
     if (c->redis.instance_id[0])
         return mem_text(c->redis.instance_id);
@@ -106,9 +104,7 @@ char *cli_instance_id(const struct config *c)
         if (value && value[0])
             return mem_text(value);
     }
-    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
-        random = (uint32_t)getpid();
-    return mem_printf("instance-%lld-%08x", (long long)clock_wall_ms(), (unsigned)random);
+    return mem_printf("instance-%lld-%08x", (long long)clock_wall_ms(), (unsigned)random_bits());
 }
 
 struct mapping **cli_mappings(const struct config *c, const char *instance_id, struct err *e)

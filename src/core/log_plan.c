@@ -203,11 +203,6 @@ void log_put(struct log_plan *p, size_t i)
 
 /* --- the begin --- */
 
-bool log_same_filter(const bson_t *a, const bson_t *b)
-{
-    return a->len == b->len && memcmp(bson_get_data(a), bson_get_data(b), a->len) == 0;
-}
-
 static void fold(struct log_plan *p)
 {
     size_t mask = p->n_slots - 1;
@@ -217,7 +212,7 @@ static void fold(struct log_plan *p)
         const bson_t *f = p->ops[i].filter;
         size_t at = (size_t)XXH3_64bits(bson_get_data(f), f->len) & mask;
 
-        while (p->slots[at] && !log_same_filter(p->ops[p->slots[at] - 1].filter, f))
+        while (p->slots[at] && !bson_equal(p->ops[p->slots[at] - 1].filter, f))
             at = (at + 1) & mask;
         if (!p->slots[at])
             p->slots[at] = (uint32_t)i + 1;
@@ -343,7 +338,7 @@ static bool take_entity(struct log_plan *p, size_t i)
         return true;
     size_t at = (size_t)XXH3_64bits(bson_get_data(entity), entity->len) & mask;
     for (; p->slots[at]; at = (at + 1) & mask)
-        if (log_same_filter(p->ops[p->slots[at] - 1].effects->entity, entity))
+        if (bson_equal(p->ops[p->slots[at] - 1].effects->entity, entity))
             return false;
     p->slots[at] = (uint32_t)i + 1;
     return true;

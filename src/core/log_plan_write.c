@@ -41,7 +41,7 @@ bool log_number_next(struct log_plan *p, struct log_command *c)
             continue;
         if (!group)
             group = group_of(p, i);
-        if (log_same_filter(group, group_of(p, i)))
+        if (bson_equal(group, group_of(p, i)))
             log_put(p, i);
         if (p->number_alone && p->n_sent > 0)
             break;

@@ -18,18 +18,6 @@
 
 /* --- compiling --- */
 
-/* A name in _id's sub-document: the source without "@", and "_" for what a path would misread. */
-static char *id_part_name(const char *source)
-{
-    char *name = mem_text(source + (source[0] == '@'));
-
-    for (char *c = name; *c != '\0'; c++) {
-        if (*c == '.' || *c == '$')
-            *c = '_';
-    }
-    return name;
-}
-
 static bool place_is_safe(const struct mapping_key *key, const struct path *p, struct err *e)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -114,7 +102,7 @@ bool mapping_key_id(const struct mapping *m, struct mapping_key *key,
         if (!part_new(m, key, sources->items[i], e))
             return false;
         key->parts[i].name =
-            form == MAPPING_KEY_ID ? mem_text("_id") : id_part_name(sources->items[i]);
+            form == MAPPING_KEY_ID ? mem_text("_id") : pick_part_name(sources->items[i]);
     }
     return parts_differ(key, e);
 }

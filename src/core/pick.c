@@ -55,6 +55,17 @@ void pick_clear(struct pick *p)
     *p = (struct pick){0};
 }
 
+char *pick_part_name(const char *source)
+{
+    char *name = mem_text(source + (source[0] == '@'));
+
+    for (char *c = name; *c != '\0'; c++) {
+        if (*c == '.' || *c == '$')
+            *c = '_';
+    }
+    return name;
+}
+
 bool pick_bytes(const struct pick *p, const struct record *r, struct slice *out)
 {
     *out = slice_of(NULL, 0);

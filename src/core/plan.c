@@ -152,12 +152,6 @@ static void make_room(struct plan *p, size_t n)
     p->slots = mem_grow(p->slots, p->n_slots, sizeof *p->slots);
 }
 
-static bool same_filter(const struct write_op *a, const struct write_op *b)
-{
-    return a->filter->len == b->filter->len &&
-           memcmp(bson_get_data(a->filter), bson_get_data(b->filter), a->filter->len) == 0;
-}
-
 /* Points every operation to the first one with the same filter. */
 static void fold(struct plan *p)
 {
@@ -167,7 +161,7 @@ static void fold(struct plan *p)
     for (size_t i = 0; i < p->n; i++) {
         const bson_t *f = p->ops[i].filter;
         size_t at = (size_t)XXH3_64bits(bson_get_data(f), f->len) & mask;
-        while (p->slots[at] && !same_filter(&p->ops[p->slots[at] - 1], &p->ops[i]))
+        while (p->slots[at] && !bson_equal(p->ops[p->slots[at] - 1].filter, f))
             at = (at + 1) & mask;
         if (!p->slots[at])
             p->slots[at] = (uint32_t)i + 1;

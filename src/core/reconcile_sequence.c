@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "core/pick.h"
 #include "core/reconcile.h"
 
 static bson_t *stage_begin(bson_t *pipeline, const char *index, const char *name, bson_t *stage,
@@ -96,34 +97,26 @@ static int64_t number_of(const bson_t *b, const char *name)
     return bson_iter_init_find(&it, b, name) ? bson_iter_as_int64(&it) : 0;
 }
 
-/* As mapping_key.c names the parts of an _id. */
-static void append_part_name(const char *source, char *out, size_t size)
-{
-    (void)snprintf(out, size, "%s", source + (source[0] == '@'));
-    for (char *c = out; *c; c++)
-        if (*c == '.' || *c == '$')
-            *c = '_';
-}
-
 bool sequence_audit_group(const struct config_route *r, const bson_t *result, bson_t *group,
                           struct sequence_audit *out)
 {
     const struct config_list *sources = &r->sequence.group;
     bson_iter_t it, part;
     bson_t id;
-    char name[512];
+    char key[24], *name;
     size_t n = 0;
     bool ok = bson_iter_init_find(&it, result, "_id") && BSON_ITER_HOLDS_DOCUMENT(&it) &&
               bson_iter_recurse(&it, &part);
 
     BSON_APPEND_DOCUMENT_BEGIN(group, "_id", &id);
     for (; ok && bson_iter_next(&part); n++) {
-        (void)snprintf(name, sizeof name, "k%zu", n);
-        ok = n < sources->n && strcmp(bson_iter_key(&part), name) == 0;
+        (void)snprintf(key, sizeof key, "k%zu", n);
+        ok = n < sources->n && strcmp(bson_iter_key(&part), key) == 0;
         if (!ok)
             break;
-        append_part_name(sources->items[n], name, sizeof name);
+        name = pick_part_name(sources->items[n]);
         ok = reconcile_add_part(&id, name, &part);
+        mem_free(name);
     }
     bson_append_document_end(group, &id);
     *out = (struct sequence_audit){.highest = number_of(result, "top"),

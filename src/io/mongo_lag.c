@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "core/canonical.h"
+#include "core/pick.h"
 #include "io/mongo_needs.h"
 #include "io/mongo_private.h"
 
@@ -39,28 +40,21 @@ struct comparing {
 
 /* --- the highest numbers --- */
 
-/* As the mapping names the parts of a group's _id. */
-static void part_name(const char *source, char *out, size_t size)
-{
-    snprintf(out, size, "%s", source + (source[0] == '@'));
-    for (char *c = out; *c; c++)
-        if (*c == '.' || *c == '$')
-            *c = '_';
-}
-
 /* {_id: {a: "$path"}, n: {$max: "$field"}} */
 static void append_grouping(const struct comparing *x, bson_t *stage)
 {
     const struct config_sequence *q = &x->route->sequence;
-    char name[256], path[512];
+    char path[512];
     bson_t group, id, max;
 
     BSON_APPEND_DOCUMENT_BEGIN(stage, "$group", &group);
     BSON_APPEND_DOCUMENT_BEGIN(&group, "_id", &id);
     for (size_t i = 0; i < q->group.n; i++) {
-        part_name(q->group.items[i], name, sizeof name);
+        char *name = pick_part_name(q->group.items[i]);
+
         snprintf(path, sizeof path, "$%.500s", x->route->sequence.group_fields.items[i]);
         BSON_APPEND_UTF8(&id, name, path);
+        mem_free(name);
     }
     bson_append_document_end(&group, &id);
     snprintf(path, sizeof path, "$%.500s", q->field);

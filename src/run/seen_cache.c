@@ -12,13 +12,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "core/look.h"
 #include "core/seen.h"
 
@@ -91,15 +91,6 @@ static struct metric *lookups(struct metrics *m, const char *route, const char *
     return series;
 }
 
-static uint64_t random_seed(void)
-{
-    uint64_t seed;
-
-    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
-        seed = (uint64_t)clock_mono_us() ^ (uint64_t)(uintptr_t)&seed;
-    return seed;
-}
-
 static void make_route(struct route_seen *r, const struct config_route *c,
                        const struct seen_identity *identity, struct metrics *m)
 {
@@ -120,7 +111,7 @@ static void make_route(struct route_seen *r, const struct config_route *c,
                         "How often all that a route has seen was forgotten.", labels.data);
     buf_clear(&labels);
     r->conflict_field = c->dedup.conflict == CONFLICT_OFF ? NULL : c->dedup.conflict_field;
-    r->seed = identity ? seen_seed(identity->uuid) : random_seed();
+    r->seed = identity ? seen_seed(identity->uuid) : random_bits();
     r->shared = identity && config_shares_seen(c);
     if (r->shared) {
         r->shared_hits = lookups(m, c->name, "redis", "hit");
